@@ -1,0 +1,44 @@
+# One command for each thing a developer does. Without make: the pip lines in README.md.
+.PHONY: help setup test lint bench broken
+
+help:
+	@echo "make setup   install everything into .venv; PYTHON=python3.12 chooses the interpreter"
+	@echo "make test    run the tests; ARGS='-k resume' passes words on to pytest"
+	@echo "make lint    check style and types"
+	@echo "make bench   measure images/s on this machine"
+
+# The interpreter .venv was made from; empty when .venv is missing or broken.
+BASE := $(shell .venv/bin/python -c 'import pip, sys; print(sys._base_executable)' 2>/dev/null)
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(or $(BASE),python3)
+endif
+VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+STAMP := .venv/.installed-$(VERSION)
+PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
+
+setup: $(STAMP)
+
+# A stamp of this Python's version stands for a finished set-up, which is brought up to date in place.
+# Without one .venv is made anew: it is new, of another Python, or was interrupted.
+$(STAMP): requirements.txt requirements-dev.txt $(if $(BASE),,broken)
+	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "Installing into .venv for Python $(VERSION): on Linux a download of 3 GB, 6 GB on disk, most of it CUDA libraries."
+	@test -n "$(BASE)" -a -e $@ || "$(PYTHON)" -m venv --clear .venv
+	@rm -f .venv/.installed-*
+	@$(PIP) "setuptools>=77.0.3,<81" wheel
+	@$(PIP) --no-build-isolation -r requirements-dev.txt
+	@touch $@
+
+test: setup
+	.venv/bin/python -m pytest $(ARGS)
+
+# Without the variable pyright looks for a newer version of itself on the network.
+lint: setup
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/python -m pyright
+
+bench: setup
+	PYTHONPATH=. .venv/bin/python benchmarks/throughput.py $(ARGS)

@@ -1,0 +1,315 @@
+"""What can be set: options with their types, defaults and limits, presets, and the errors a user can meet.
+
+Imports nothing of the project and no torch, so that a wrong option is answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
+RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
+RUNS = Path("checkpoints")
+PACKS = Path("data") / ".packs"
+
+Arch = Literal["dcgan"]
+Norm = Literal["batch", "spectral", "none"]
+ToRGB = Literal["book", "fine"]
+Loss = Literal["bce", "rp"]
+Penalty = Literal["none", "exact", "approximate"]
+Precision = Literal["auto", "fp32", "bf16"]
+Preset = Literal["default", "book"]
+
+
+class UserError(Exception):
+    """Something the user can put right. Shown as one line: what was found, what was expected, what to do."""
+
+
+class ConfigError(UserError, ValueError):
+    """An option is unknown, malformed, out of range, or does not fit another one."""
+
+
+class DataError(UserError):
+    """The faces cannot be found, read or packed."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint cannot be read, written, or does not fit what is asked of it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Everything that decides the shapes of the two networks. Travels with their weights.
+
+    Args:
+        arch: family of networks.
+        image_size: height and width of a face, pixels.
+        nz: length of the latent z.
+        ngf: channels of the generator at its second-finest resolution.
+        ndf: channels of the discriminator at its second-finest resolution.
+        d_norm: normalisation in the discriminator.
+        to_rgb: how the generator ends and the discriminator begins, see `model.py`.
+    """
+
+    arch: Arch
+    image_size: int
+    nz: int
+    ngf: int
+    ndf: int
+    d_norm: Norm
+    to_rgb: ToRGB
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Train a generator of small faces on a folder of pictures.
+
+    Args:
+        data_path: the faces: a folder searched to any depth, class folders, a zip, or a folder of zips.
+        preset: a set of options under one name: default (the best measured), book (chapter 7, first edition).
+        gpu: train on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+        resume: go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.
+        init: start a new run from the weights of this checkpoint.
+        run: name of the run, its folder under checkpoints/; by default date and time.
+        save_path: folder for the preview grids; by default samples/ in the run.
+        max_epoch: passes over the faces.
+        batch_size: faces per step.
+        image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
+        arch: family of networks.
+        nz: length of the latent z.
+        ngf: channels of the generator before its last layers; its width.
+        ndf: channels of the discriminator after its first layers; its width.
+        d_norm: normalisation in the discriminator.
+        to_rgb: last layers of the generator and first of the discriminator: the book's single layer, or fine.
+        loss: bce (the book's) or rp (relativistic pairing).
+        penalty: gradient penalty on reals (R1) and fakes (R2), by double backward or by finite difference.
+        penalty_weight: weight of the squared gradient of the discriminator, per step.
+        penalty_every: steps between penalties; each is weighted up by this.
+        penalty_noise: standard deviation of the noise of the approximate penalty, in units of [-1, 1] images.
+        lr1: learning rate of the generator.
+        lr2: learning rate of the discriminator.
+        beta1: Adam's first decay, both networks.
+        beta2: Adam's second decay, both networks.
+        d_every: steps between updates of the discriminator.
+        g_every: steps between updates of the generator.
+        ema_half_life_images: half-life of the averaged generator; at most a tenth of the images seen; 0: no average.
+        flip: probability that a face is mirrored.
+        translate: probability that a step shifts its faces, by up to an eighth of their size.
+        holdout: share of a set of 2,000 faces or more that is kept from training, for evaluation.
+        seed: fixes all randomness of the run.
+        num_workers: processes that decode the faces; by default one a core.
+        precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
+        log_every: steps between rows of log.jsonl.
+        plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
+        save_every: epochs between numbered checkpoints.
+        save_minutes: minutes between saves of latest.pt.
+    """
+
+    data_path: Path = Path("data")
+    preset: Preset = "default"
+    gpu: bool | None = None
+    resume: str | None = None
+    init: Path | None = None
+    run: str | None = None
+    save_path: Path | None = None
+    max_epoch: int = 200
+    batch_size: int = 64
+    image_size: int = 96
+    arch: Arch = "dcgan"
+    nz: int = 100
+    ngf: int = 64
+    ndf: int = 64
+    d_norm: Norm = "none"
+    to_rgb: ToRGB = "fine"
+    loss: Loss = "rp"
+    penalty: Penalty = "approximate"
+    penalty_weight: float = 0.005
+    penalty_every: int = 8
+    penalty_noise: float = 0.1
+    lr1: float = 3e-4
+    lr2: float = 3e-4
+    beta1: float = 0.0
+    beta2: float = 0.99
+    d_every: int = 1
+    g_every: int = 1
+    ema_half_life_images: int = 20_000
+    flip: float = 0.5
+    translate: float = 0.3
+    holdout: float = 0.05
+    seed: int = 0
+    num_workers: int | None = None
+    precision: Precision = "auto"
+    log_every: int = 50
+    plot_every: int = 250
+    save_every: int = 10
+    save_minutes: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.image_size not in IMAGE_SIZES:
+            raise ConfigError(f"--image_size: must be one of {', '.join(map(str, IMAGE_SIZES))}; got {self.image_size}")
+        check_limits(self, TRAIN_LIMITS)
+        if self.resume is not None and self.init is not None:
+            raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
+        if self.penalty != "none" and self.d_norm == "batch":
+            raise ConfigError(
+                f"--penalty={self.penalty} needs logits that depend on their own image alone, but --d_norm=batch mixes "
+                "the batch; use --d_norm=none or spectral, or --penalty=none"
+            )
+        if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
+            raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
+
+    @property
+    def model(self) -> ModelConfig:
+        """The part that decides the networks' shapes."""
+        return ModelConfig(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelConfig)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Draw faces from a checkpoint into a picture.
+
+    Args:
+        checkpoint: a file, or a run's folder (its best.pt, else latest.pt); by default the released generator.
+        gen_num: number of faces; --nogen is the same option.
+        gen_img: the picture to write, a grid of all faces (the first 1,024 when there are more).
+        outdir: folder that also gets every face as a PNG of its own.
+        seed: seed of the first face; the next faces have the next seeds.
+        gen_search_num: draw this many and keep the gen_num that the discriminator finds most real; unset keeps all.
+        gen_mean: mean of the latents.
+        gen_std: standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.
+        gpu: draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+    """
+
+    checkpoint: Path = RELEASED
+    gen_num: int = 64
+    gen_img: Path = Path("result.png")
+    outdir: Path | None = None
+    seed: int = 0
+    gen_search_num: int | None = None
+    gen_mean: float = 0.0
+    gen_std: float = 1.0
+    gpu: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self, GENERATE_LIMITS)
+        if self.gen_search_num is not None and self.gen_search_num < self.gen_num:
+            raise ConfigError(
+                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), it is what they are chosen from; "
+                f"got {self.gen_search_num}"
+            )
+        if self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+            raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
+
+
+ALIASES = {"nogen": "gen_num"}
+"""Option names that stand for another one."""
+
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "default": {},
+    "book": {
+        "batch_size": 256,
+        "d_norm": "batch",
+        "to_rgb": "book",
+        "loss": "bce",
+        "penalty": "none",
+        "lr1": 2e-4,
+        "lr2": 2e-4,
+        "beta1": 0.5,
+        "beta2": 0.999,
+        "g_every": 5,
+        "max_epoch": 200,
+        "ema_half_life_images": 0,
+        "flip": 0.0,
+        "translate": 0.0,
+        "holdout": 0.0,
+    },
+}
+"""Options by preset. An option typed by the user wins over its preset."""
+
+CHANGEABLE_ON_RESUME = frozenset(
+    {"data_path", "gpu", "resume", "save_path", "max_epoch", "num_workers"}
+    | {"log_every", "plot_every", "save_every", "save_minutes"}
+)
+"""Options that may differ when a run goes on; all others define it."""
+
+TRAIN_LIMITS: dict[str, tuple[float, float]] = {
+    "max_epoch": (1, math.inf),
+    "batch_size": (2, math.inf),
+    "nz": (1, math.inf),
+    "ngf": (1, math.inf),
+    "ndf": (1, math.inf),
+    "penalty_weight": (0, math.inf),
+    "penalty_every": (1, math.inf),
+    "penalty_noise": (1e-4, 10),
+    "lr1": (0, 1),
+    "lr2": (0, 1),
+    "beta1": (0, 0.9999),
+    "beta2": (0, 0.99999),
+    "d_every": (1, math.inf),
+    "g_every": (1, math.inf),
+    "ema_half_life_images": (0, math.inf),
+    "flip": (0, 1),
+    "translate": (0, 1),
+    "holdout": (0, 0.5),
+    "seed": (0, 2**53),
+    "num_workers": (1, 1024),
+    "log_every": (1, math.inf),
+    "plot_every": (0, math.inf),
+    "save_every": (1, math.inf),
+    "save_minutes": (0.01, math.inf),
+}
+GENERATE_LIMITS: dict[str, tuple[float, float]] = {
+    "gen_num": (1, math.inf),
+    "gen_search_num": (1, math.inf),
+    "seed": (0, 2**53),
+    "gen_mean": (-10, 10),
+    "gen_std": (0, 10),
+}
+"""Least and greatest value of each number, both allowed."""
+
+
+def check_limits(config: TrainConfig | GenerateConfig, limits: Mapping[str, tuple[float, float]]) -> None:
+    """Check every number of `config` against its limits.
+
+    Raises:
+        ConfigError: a number is out of range or not finite.
+    """
+    for name, (least, greatest) in limits.items():
+        value = getattr(config, name)
+        if value is None or (least <= value <= greatest and math.isfinite(value)):
+            continue
+        expected = f"at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+        raise ConfigError(f"--{name}: must be {expected}; got {value}")
+
+
+C = TypeVar("C", TrainConfig, GenerateConfig)
+
+
+def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
+    """Build a config from the options the user typed, over those of the preset, over the defaults.
+
+    Args:
+        config_type: which config.
+        typed: option names and converted values.
+
+    Raises:
+        ConfigError: a value is out of range or does not fit another one.
+    """
+    preset = PRESETS[typed.get("preset", "default")] if config_type is TrainConfig else {}
+    return config_type(**{**preset, **typed})
+
+
+def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
+    """Build a config from what a checkpoint stored: plain values, paths as text.
+
+    Raises:
+        TypeError: an option is unknown to this version.
+        ConfigError: a value is out of range.
+    """
+    paths = {f.name for f in dataclasses.fields(config_type) if "Path" in str(f.type)}
+    values: dict[str, Any] = {k: Path(v) if k in paths and v is not None else v for k, v in stored.items()}
+    return config_type(**values)

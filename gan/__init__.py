@@ -1,0 +1,1 @@
+"""The parts that more than one entry point needs, one subject a file."""

@@ -1,0 +1,69 @@
+"""The faces of each step, on the device. Kept apart from `faces`, whose decoding processes must not load torch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from config import DataError
+from gan.device import has_room
+from gan.faces import Pack
+from gan.images import to_tensor
+from gan.latent import stream
+
+
+class Batches:
+    """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
+
+    An epoch that does not divide into batches goes on in the next one: no face is left out and none comes twice.
+
+    Args:
+        pack: the faces.
+        chosen: indices of those to train on, (n,).
+        batch_size: faces a step.
+        seed: the run's seed.
+        device: where the batches are wanted; a GPU with room keeps all faces.
+    """
+
+    def __init__(self, pack: Pack, chosen: np.ndarray, batch_size: int, seed: int, device: torch.device) -> None:
+        if len(chosen) < batch_size:
+            raise DataError(
+                f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
+            )
+        self.pixels, self.chosen, self.batch_size, self.seed, self.device = pack.pixels, chosen, batch_size, seed, device
+        self.resident = None
+        if has_room(device, len(chosen) * pack.pixels[0].nbytes):
+            self.resident = torch.from_numpy(pack.pixels[chosen]).to(device)
+        self.epoch, self.order = -1, np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def steps(self, epochs: int) -> int:
+        """Steps until every face has been seen `epochs` times."""
+        return math.ceil(epochs * len(self) / self.batch_size)
+
+    def epochs(self, step: int) -> int:
+        """Epochs complete after `step` steps."""
+        return step * self.batch_size // len(self)
+
+    def indices(self, step: int) -> np.ndarray:
+        """Which of the chosen faces step `step`, counted from 1, takes: (batch_size,)."""
+        end = step * self.batch_size
+        return np.array([self._order(i // len(self))[i % len(self)] for i in range(end - self.batch_size, end)])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, stream(self.seed, epoch, "faces").permutation(len(self))
+        return self.order
+
+    def __call__(self, step: int) -> Tensor:
+        """The faces of step `step`: (batch_size, 3, S, S) in [-1, 1] on the device."""
+        indices = self.indices(step)
+        if self.resident is not None:
+            return to_tensor(self.resident[torch.from_numpy(indices).to(self.device)])
+        pixels = torch.from_numpy(self.pixels[self.chosen[indices]])
+        return to_tensor(pixels.to(self.device))

@@ -1,0 +1,148 @@
+"""State <-> file: written so that the last good file always survives, read so that nothing in it runs as code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from config import RUNS, CheckpointError
+
+FORMAT = 1
+"""Version of the file's layout; raised when an older program could not read it any more."""
+
+PROGRAM = "animegan"
+REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
+
+
+def save(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a checkpoint: to a temporary name, flushed to disk, renamed.
+
+    Args:
+        path: the file; its folder is made.
+        content: tensors, numbers, strings, lists and dicts only.
+
+    Raises:
+        CheckpointError: it could not be written; what was at `path` is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            torch.save({"program": PROGRAM, "format": FORMAT, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's errors in RuntimeError
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise CheckpointError(f"could not write {path}: {cause}; free some disk space or use another disk") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint of this program, onto `device`.
+
+    Raises:
+        CheckpointError: missing, damaged, foreign, newer than this program, or holding code. Names the newest
+            usable file beside it, where there is one.
+    """
+    try:
+        return _read(path, device)
+    except CheckpointError as error:
+        others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p))
+        other = next(others, None) if path.parent.is_dir() else None
+        hint = f"; the newest usable file beside it is {other}" if other else ""
+        raise CheckpointError(f"{error}{hint}") from error.__cause__
+
+
+def _read(path: Path, device: torch.device | str) -> dict[str, Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint; expected a .pt file or the folder of a run")
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except pickle.UnpicklingError as error:
+        if zipfile.is_zipfile(path):  # torch refuses a pickle that would call anything but its own constructors
+            raise CheckpointError(
+                f"{path}: holds Python code or objects and was not loaded; expected tensors and numbers only. "
+                "Use a file written by this program"
+            ) from error
+        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file") from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; use another file") from error
+    if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
+        raise CheckpointError(f"{path}: not written by this program; expected a checkpoint of train.py")
+    if content["format"] > FORMAT:
+        raise CheckpointError(
+            f"{path}: written by a newer version of this program (format {content['format']}, this one reads up to "
+            f"{FORMAT}); update the program"
+        )
+    missing = [name for name in REQUIRED if name not in content]
+    if missing:
+        raise CheckpointError(f"{path}: incomplete, it lacks {', '.join(missing)}; use another file")
+    return content
+
+
+def checkpoints_in(run: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    return sorted(run.glob("*.pt"), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _read(path, "cpu")
+    except CheckpointError:
+        return False
+    return True
+
+
+def find(path: Path, names: tuple[str, ...]) -> Path:
+    """The checkpoint meant by a path: itself, or the first of `names` that a run's folder has.
+
+    Raises:
+        CheckpointError: the folder has none of them.
+    """
+    if not path.is_dir():
+        return path
+    found = next((path / name for name in names if (path / name).is_file()), None)
+    if found is None:
+        raise CheckpointError(f"{path}: no {' or '.join(names)} in this folder; give a run's folder or a .pt file")
+    return found
+
+
+def newest_run(runs: Path = RUNS) -> Path:
+    """The run whose latest.pt was written last.
+
+    Raises:
+        CheckpointError: there is no run to go on with.
+    """
+    latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
+    if latest is None:
+        raise CheckpointError(f"--resume: no run with a latest.pt under {runs}; start one with python train.py")
+    return latest.parent
+
+
+def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], what: str, path: Path) -> None:
+    """Put weights of a checkpoint into a network.
+
+    Raises:
+        CheckpointError: names or shapes differ; names the first difference.
+    """
+    own = module.state_dict()
+    for name in [*own, *weights]:
+        if name not in weights or name not in own:
+            where = "this program's network" if name in own else "the checkpoint"
+            raise CheckpointError(
+                f"{path}: its {what} is another network, only {where} has {name}; use the options it was trained with"
+            )
+        if own[name].shape != weights[name].shape:
+            raise CheckpointError(
+                f"{path}: its {what} is another network, {name} has shape {tuple(weights[name].shape)}, expected "
+                f"{tuple(own[name].shape)}; use the options it was trained with"
+            )
+    module.load_state_dict(weights)

@@ -1,0 +1,301 @@
+"""Options -> config: types, suggestions, help and one-line errors. The only importer of fire.
+
+Imports no torch, so that a wrong option is answered at once, before anything is created.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import itertools
+import math
+import os
+import re
+import shutil
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fire
+from fire.decorators import SetParseFn
+
+from config import ALIASES, PRESETS, C, ConfigError, GenerateConfig, TrainConfig, UserError, resolve
+
+BARE = "True"
+"""What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
+
+MAY_BE_BARE = frozenset({"resume"})
+"""Options that are not bool and still mean something without a value."""
+
+EXAMPLES: dict[type, tuple[str, ...]] = {
+    TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
+    GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
+}
+KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
+PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT"}
+
+
+def command_line(
+    config_type: type[C], run: Callable[[C, Mapping[str, Any]], None], argv: Sequence[str] | None = None
+) -> None:
+    """Run an entry point with the options of the command line.
+
+    A `UserError`, from the options or from anywhere in `run`, ends in one line on stderr and exit code 2.
+    Ctrl-C that `run` let through ends in exit code 130. Any other exception is a bug and keeps its traceback.
+
+    Args:
+        config_type: whose fields are the options.
+        run: called with the config and the options that were typed, by field name, converted.
+        argv: the words after the script's name; None takes them from `sys.argv`.
+
+    Raises:
+        SystemExit: after an error, as above.
+    """
+    program = Path(sys.argv[0]).name
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if "--help" in argv or "-h" in argv:
+            show(help_text(config_type, program, shutil.get_terminal_size().columns))
+            return
+        typed = parse(config_type, argv)
+        run(resolve(config_type, typed), typed)
+    except UserError as error:
+        message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        print(f"{program}: {message}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
+    """Turn the words of the command line into typed options.
+
+    Args:
+        config_type: a dataclass whose fields are the options.
+        argv: the words, without the script's name.
+
+    Returns:
+        Only what was typed, by field name.
+
+    Raises:
+        ConfigError: a word is no option, or a value does not fit its option's type.
+    """
+    hints = typing.get_type_hints(config_type)
+    check_words(argv, hints)
+
+    def command(*stray: str, **options: str) -> dict[str, str]:
+        if stray:
+            raise ConfigError(
+                f"unexpected word {stray[0]!r}; write options as --name=value and quote a value that holds spaces"
+            )
+        return options
+
+    # fire reads the options from the signature: without the names in it `--noise` would arrive as ise=False.
+    parameter = inspect.Parameter
+    command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+        [
+            parameter("stray", parameter.VAR_POSITIONAL),
+            *(parameter(name, parameter.KEYWORD_ONLY, default=None) for name in hints),
+            parameter("aliases", parameter.VAR_KEYWORD),
+        ]
+    )
+    # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'), serialize keeps it from printing the result.
+    texts: dict[str, str] = fire.Fire(SetParseFn(str)(command), list(argv), serialize=lambda _: None)
+    options = {ALIASES.get(name, name): text for name, text in texts.items()}
+    return {name: convert(name, text, hints[name]) for name, text in options.items()}
+
+
+def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
+    """Refuse what fire would let pass: repeated, unknown and valueless options, single dashes, its own separators.
+
+    Args:
+        argv: the words, without the script's name.
+        hints: type by option name.
+
+    Raises:
+        ConfigError: the first word that is refused, and why.
+    """
+    seen: set[str] = set()
+    for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
+        if word in ("-", "--"):
+            raise ConfigError(f"unexpected {word!r}; write options as --name=value")
+        if not looks_like_option(word):
+            continue
+        typed, equals, _ = word.partition("=")
+        bare = not equals and looks_like_option(following)
+        name, negated = find_option(typed, hints)
+        if negated and not bare:
+            raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
+        if bare and not is_bool(hints[name]) and name not in MAY_BE_BARE:
+            raise ConfigError(f"{typed} needs a value: --{name}={placeholder(hints[name])}")
+        if name in seen:
+            raise ConfigError(f"--{name} is given twice; give it once")
+        seen.add(name)
+
+
+def looks_like_option(word: str) -> bool:
+    """Say whether fire takes a word for an option rather than a value: -0.5 is a value."""
+    return re.match("--|-[a-zA-Z]", word) is not None
+
+
+def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
+    """Find the field that an option stands for.
+
+    Args:
+        typed: the option with its dashes, without its value.
+        hints: type by field name.
+
+    Returns:
+        The field's name, and whether the option is its `--no` form.
+
+    Raises:
+        ConfigError: no such option; names the nearest.
+    """
+    fields = {name: (name, False) for name in hints}
+    fields |= {alias: (name, False) for alias, name in ALIASES.items() if name in hints}
+    fields |= {f"no{name}": (name, True) for name in hints if is_bool(hints[name])}
+    name = typed[2:].replace("-", "_")
+    if typed.startswith("--") and name in fields:
+        return fields[name]
+    near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_").lower(), fields, n=1)
+    raise ConfigError(f"unknown option {typed}; " + (f"did you mean --{near[0]}?" if near else "--help lists them all"))
+
+
+def convert(name: str, text: str, hint: Any) -> Any:
+    """Convert a value to the type of its option.
+
+    Args:
+        name: the option, for the message.
+        text: the value as typed. `None` unsets an option that may be unset.
+        hint: bool, int, float, str, Path, a Literal of texts, or one of these `| None`.
+
+    Raises:
+        ConfigError: the value is empty or does not fit.
+    """
+    kind = without_none(hint)
+    got = f"got {text if len(text) <= 80 else text[:77] + '...'!r}"
+    if not text.strip():
+        raise ConfigError(f"--{name} needs a value: --{name}={placeholder(hint)}")
+    if kind is not hint and text == "None":
+        return None
+    if typing.get_origin(kind) is typing.Literal:
+        choices = typing.get_args(kind)
+        if text not in choices:
+            near = difflib.get_close_matches(text.lower(), choices, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"--{name}: expected one of {', '.join(choices)}; {got}{meant}")
+        return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"--{name}: expected True or False; {got}")
+        return text.lower() == "true"
+    try:
+        value = Path(text).expanduser() if kind is Path else kind(text)
+    except (ValueError, RuntimeError):  # RuntimeError: ~ and no home
+        raise ConfigError(f"--{name}: expected {KINDS[kind]}; {got}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"--{name}: expected a finite number; {got}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"--{name}: expected a whole number of at most 18 digits; {got}")
+    return value
+
+
+def without_none(hint: Any) -> Any:
+    """Strip `| None` off a type."""
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint
+    (kind,) = (part for part in typing.get_args(hint) if part is not type(None))
+    return kind
+
+
+def is_bool(hint: Any) -> bool:
+    """Say whether an option is a switch: --name and --noname."""
+    return without_none(hint) is bool
+
+
+def placeholder(hint: Any) -> str:
+    """Write what stands after `--name=` in the help."""
+    kind = without_none(hint)
+    return PLACEHOLDERS[kind] if kind in PLACEHOLDERS else "|".join(typing.get_args(kind))
+
+
+def meanings(config_type: type) -> dict[str, str]:
+    """Read the meaning of every field from the Args section of a dataclass's docstring."""
+    section = (inspect.getdoc(config_type) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def help_text(config_type: type, program: str, width: int) -> str:
+    """Write the help: usage, purpose, every option with its type, meaning and default, examples.
+
+    Args:
+        config_type: a dataclass whose fields are the options.
+        program: name of the script.
+        width: columns of the terminal.
+    """
+    width = max(40, min(width, 100))
+    column = 28 if width >= 72 else 8
+    hints, texts = typing.get_type_hints(config_type), meanings(config_type)
+    purpose = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
+    lines = [f"usage: python {program} [--option=value ...]", "", textwrap.fill(purpose, width), "", "options:"]
+    for field in dataclasses.fields(config_type):
+        head = f"  {heading(field.name, hints[field.name])}  "
+        if len(head) > column:
+            lines.append(head.rstrip())
+            head = ""
+        text = f"{texts.get(field.name, '')} {default_text(config_type, field)}"
+        lines.append(
+            textwrap.fill(
+                text.strip(),
+                width,
+                initial_indent=head.ljust(column),
+                subsequent_indent=" " * column,
+                break_on_hyphens=False,
+            )
+        )
+    lines += [
+        "  --help, -h".ljust(column) + "show this text.",
+        "",
+        "examples:",
+        *(f"  python {program} {words}" for words in EXAMPLES.get(config_type, ())),
+    ]
+    return "\n".join(lines)
+
+
+def heading(name: str, hint: Any) -> str:
+    """Write an option as it is typed: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate."""
+    if is_bool(hint):
+        return f"--[no]{name}"
+    return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"
+
+
+def default_text(config_type: type, field: dataclasses.Field[Any]) -> str:
+    """Write an option's default, and the presets' values where they differ: (default=64; book=256)."""
+    defaults = [] if field.default is None else [f"default={as_typed(field.default)}"]
+    if config_type is TrainConfig:
+        values = {preset: options.get(field.name, field.default) for preset, options in PRESETS.items()}
+        defaults += [f"{preset}={as_typed(value)}" for preset, value in values.items() if value != field.default]
+    return f"({'; '.join(defaults)})" if defaults else ""
+
+
+def as_typed(value: Any) -> str:
+    """Write a default as a user would type it; a path in the program's own folder relative to it."""
+    root = Path(__file__).resolve().parents[1]
+    if isinstance(value, Path) and value.is_relative_to(root):
+        value = value.relative_to(root)
+    return value.as_posix() if isinstance(value, Path) else str(value)
+
+
+def show(text: str) -> None:
+    """Print a text; a reader that has left (`--help | head`) is no error."""
+    try:
+        print(text, flush=True)
+    except OSError:  # Python would try to flush again at its end and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

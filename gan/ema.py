@@ -1,0 +1,65 @@
+"""The averaged generator: an exponential moving average of the weights, with BatchNorm statistics of its own."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def decay(images: int, images_seen: int, half_life_images: int) -> float:
+    """How much of the average remains after a step.
+
+    The half-life is ramped: a tenth of the images seen so far, until it reaches `half_life_images`, so that the
+    first, random weights are soon forgotten (Karras et al. 2020, "EMA ramp-up").
+
+    Args:
+        images: images in this step.
+        images_seen: images in all steps up to and with this one.
+        half_life_images: after so many images an old weight counts half; 0: nothing remains.
+    """
+    half_life = min(half_life_images, images_seen / 10)
+    return 0.5 ** (images / half_life) if half_life > 0 else 0.0
+
+
+def average_of(generator: nn.Module) -> nn.Module:
+    """A copy of `generator` to hold its average: frozen, in eval()."""
+    return copy.deepcopy(generator).requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
+    """Move the parameters of `average` towards those of `generator`, in place: a <- remain a + (1 - remain) g.
+
+    Buffers stay: BatchNorm's running statistics belong to one set of weights and have no meaning when averaged;
+    see `estimate_statistics`.
+    """
+    torch._foreach_lerp_(list(average.parameters()), list(generator.parameters()), 1.0 - remain)
+
+
+@torch.no_grad()
+def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
+    """Give `generator` the BatchNorm statistics that its own weights make, in place. Without BatchNorm: nothing.
+
+    Statistics copied from the training generator do not fit averaged weights (fd 59 instead of 25, see
+    docs/experiments.md).
+
+    Args:
+        generator: left in eval().
+        batches: latents (N, nz) each; a few thousand in all.
+    """
+    norms = [m for m in generator.modules() if isinstance(m, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [m.momentum for m in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average over all batches
+    generator.train()
+    for z in batches:
+        generator(z)
+    generator.eval()
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum

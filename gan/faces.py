@@ -1,0 +1,460 @@
+"""Find, decode and resize faces once into a pack: a memory-mapped uint8 array that later runs open at once.
+
+Knows nothing of training and imports no torch: every process that decodes imports this module and must start fast.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import io
+import itertools
+import json
+import multiprocessing
+import os
+import secrets
+import shutil
+import signal
+import stat
+import sys
+import threading
+import time
+import types
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError, features
+from tqdm import tqdm
+
+import config
+from config import DataError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
+# What may stand behind such a name. Not all that Pillow knows: for an EPS, say, it starts another program.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
+PACK_VERSION = 1
+CHUNK = 32  # pictures a worker takes at a time
+FEW = 256  # fewer pictures are decoded sooner than workers start
+RESERVE = 64 * 2**20  # bytes to leave free on the disk
+LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
+LEAST_TO_HOLD_OUT = 2000  # faces
+GIVE = "give another with --data_path=FOLDER"
+
+Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
+Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
+Work = tuple[Path, list[Picture], int, Path, int]  # the arguments of _decode
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """The decoded faces of one data path at one size.
+
+    Args:
+        pixels: (N, S, S, 3), uint8, memory-mapped read-only.
+        hashes: (N,), uint32, crc32 of each face's pixels.
+        rejected: number of files skipped, listed in rejected.txt in the pack's folder.
+        folder: where it lies.
+    """
+
+    pixels: np.ndarray
+    hashes: np.ndarray
+    rejected: int
+    folder: Path
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that tell these faces at this size from others, wherever they lie."""
+        return hashlib.sha256(b"%d:" % self.pixels.shape[1] + self.hashes.astype("<u4").tobytes()).hexdigest()[:16]
+
+    def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
+        """Part the faces by hash, so that equal ones stay together.
+
+        Args:
+            holdout: share to hold out, from 0 to 1; of fewer than 2,000 faces none are.
+
+        Returns:
+            Indices to train on and indices held out, int64, ascending.
+        """
+        share = holdout if len(self.hashes) >= LEAST_TO_HOLD_OUT else 0.0
+        held = self.hashes < share * 2.0**32
+        return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)
+
+
+def open_pack(
+    data_path: Path,
+    image_size: int,
+    packs: Path = config.PACKS,
+    num_workers: int | None = None,
+    say: Callable[[str], None] = print,
+) -> Pack:
+    """Open the pack of a data path, making it first where there is none.
+
+    Args:
+        data_path: a folder, searched to any depth for pictures and zips of pictures; or one zip.
+        image_size: height and width of a face, pixels.
+        packs: folder that holds packs.
+        num_workers: processes that decode; None takes one a core.
+        say: told, a line at a time, what was found and what happens.
+
+    Raises:
+        DataError: there are no two faces to be had, the data path or a pack cannot be read, or no pack be written.
+    """
+    data_path = Path(os.path.expanduser(data_path))
+    files = _find(data_path)
+    folder = packs / hashlib.sha256(json.dumps([PACK_VERSION, image_size, files]).encode()).hexdigest()[:16]
+    if not (folder / "pack.json").is_file():
+        try:
+            _make_pack(folder, data_path, files, image_size, num_workers or os.cpu_count() or 1, say)
+        except OSError as error:  # not from reading pictures: that is caught where they are read
+            raise DataError(
+                f"cannot write the pack of {data_path} to {packs}: {error.strerror or error}; expected a writable "
+                "folder with room; change that, or run from another folder"
+            ) from error
+        except BrokenProcessPool as error:
+            raise DataError(
+                f"a process that decodes {data_path} died, perhaps for want of memory; lower --num_workers"
+            ) from error
+    try:
+        about = json.loads((folder / "pack.json").read_text())
+        pixels = np.load(folder / "faces.npy", mmap_mode="r")
+        pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it anew") from error
+    say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels from {data_path}, packed in {folder}")
+    if pack.rejected:
+        say(f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons")
+    return pack
+
+
+def _find(data_path: Path) -> list[Listed]:
+    """The pictures and zips of a data path, in order, without reading any of them."""
+    root = str(data_path)
+    try:
+        is_folder = stat.S_ISDIR(os.stat(root).st_mode)
+    except OSError as error:
+        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise DataError(f"{data_path} {what}; expected a folder of pictures or a zip; {GIVE}") from error
+    if not is_folder:
+        if data_path.suffix.lower() != ".zip":
+            raise DataError(f"{data_path} is a file but no zip; expected a folder of pictures or a zip; {GIVE}")
+        return [_listed(root, data_path.name)]
+
+    found: list[Listed] = []
+
+    def unreadable(error: OSError) -> None:
+        if error.filename == root:
+            what = f"cannot read {data_path}: {error.strerror}; expected a readable folder"
+            raise DataError(f"{what}; change its permissions or {GIVE}") from error
+        found.append(_listed(error.filename, Path(error.filename).relative_to(root).as_posix()))
+
+    seen: set[str] = set()
+    for folder, subfolders, names in os.walk(root, onerror=unreadable, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:  # links can lead round in circles
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders[:] = sorted(filter(_is_visible, subfolders))
+        below = Path(folder).relative_to(root)
+        for name in filter(_is_visible, names):
+            if name.lower().endswith((*SUFFIXES, ".zip")):
+                found.append(_listed(os.path.join(folder, name), (below / name).as_posix()))
+    return sorted(found)
+
+
+def _listed(path: str, name: str) -> Listed:
+    try:
+        status = os.stat(path)
+    except OSError:  # a broken link, say, which decoding will reject with its reason
+        return name, 0, 0
+    return name, status.st_size, status.st_mtime_ns
+
+
+def _is_visible(name: str) -> bool:
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list[str]]:
+    """The pictures among files and in their zips, in order, and the rejected zips."""
+    pictures: list[Picture] = []
+    rejected: list[str] = []
+    for name, *_ in files:
+        if not name.lower().endswith(".zip"):
+            pictures.append((name, ""))
+            continue
+        try:
+            with zipfile.ZipFile(root / name) as archive:
+                members = sorted(set(archive.namelist()))
+        except Exception as error:
+            rejected.append(_rejection(name, error))
+            continue
+        wanted = (m for m in members if m.lower().endswith(SUFFIXES) and all(map(_is_visible, m.split("/"))))
+        pictures += [(name, member) for member in wanted]
+    return pictures, rejected
+
+
+def _rejection(name: str, error: Exception) -> str:
+    """A line of rejected.txt."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, UnidentifiedImageError):  # whose own words show the address of an object
+        reason = "not a picture of a known format"
+    printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)  # names may hold tabs and non-Unicode
+    return f"{printable}\t{' '.join(reason.split())}"
+
+
+def _make_pack(
+    folder: Path, data_path: Path, files: list[Listed], image_size: int, workers: int, say: Callable[[str], None]
+) -> None:
+    """Decode files into the pack `folder`, which appears complete or not at all."""
+    root = data_path if data_path.is_dir() else data_path.parent
+    pictures, rejected = _list_pictures(root, files)
+    if rejected and root != data_path:
+        reason = rejected[0].split("\t")[1]
+        raise DataError(f"{data_path} is no zip to be read ({reason}); expected a folder of pictures or a zip; {GIVE}")
+    if not pictures and not rejected:
+        raise DataError(
+            f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
+            f"put faces there or {GIVE}"
+        )
+    need = len(pictures) * (image_size**2 * 3 + 4)
+    say(f"found {len(pictures):,} pictures in {data_path}; packing them into {need / 1e6:,.1f} MB in {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder.parent).free
+    if free < need + RESERVE:
+        raise DataError(
+            f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {folder.parent}, "
+            f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
+        )
+    with _unfinished(folder) as unfinished:
+        hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, image_size, workers, say)
+        rejected += broken
+        listing = "".join(f"{line}\n" for line in rejected)
+        if len(hashes) < 2 and rejected:
+            kept = folder.with_name(f"{folder.name}-rejected.txt")
+            kept.write_text(listing, encoding="utf-8")
+            name, reason = rejected[0].split("\t")
+            raise DataError(
+                f"{'only one' if hashes else 'none'} of {len(hashes) + len(rejected):,} files in {data_path} could be "
+                f"read, expected at least 2; rejected first: {name} ({reason}); {kept} lists all; mend them or {GIVE}"
+            )
+        if len(hashes) < 2:
+            raise DataError(f"only one face in {data_path}; expected at least 2, better thousands; add some or {GIVE}")
+        np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
+        if rejected:
+            (unfinished / "rejected.txt").write_text(listing, encoding="utf-8")
+        about = {"source": str(data_path), "image_size": image_size, "faces": len(hashes), "rejected": len(rejected)}
+        (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
+        for path in unfinished.iterdir():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            if not (folder / "pack.json").is_file():
+                raise  # else another process was faster, and its pack is as good
+
+
+@contextlib.contextmanager
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to build it in, gone afterwards unless renamed. Clears those of killed processes."""
+    for left in folder.parent.glob(f"{folder.name}-*.tmp"):
+        with contextlib.suppress(OSError), _locked(left):
+            if any(left.iterdir()):  # else it may be new, and about to be locked
+                shutil.rmtree(left)
+    unfinished = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}.tmp")
+    unfinished.mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
+        with contextlib.suppress(OSError):  # some network drives know no locks, so nobody clears there either
+            stack.enter_context(_locked(unfinished))
+        yield unfinished
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder until the end, also a violent one, of this process; OSError when another has it locked."""
+    if fcntl is None:  # Windows, where nobody can remove what another process has open
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_faces(
+    path: Path, root: Path, pictures: list[Picture], image_size: int, workers: int, say: Callable[[str], None]
+) -> tuple[list[int], list[str]]:
+    """Decode pictures into an .npy file.
+
+    Returns:
+        crc32 of each face in it; and a line for each picture that gave none.
+    """
+    hashes: list[int] = []
+    rejected: list[str] = []
+    face = image_size**2 * 3
+    with path.open("wb+", buffering=0) as out:  # no buffer: workers write into it too
+        start = _write_header(out, 0, image_size)
+        chunks = range(0, len(pictures), CHUNK)
+        work = [(root, pictures[i : i + CHUNK], image_size, path, start + i * face) for i in chunks]
+        with (
+            contextlib.closing(_run(work, workers)) as done,
+            tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
+        ):
+            said = time.monotonic()
+            for (*_, offset), (crcs, broken) in zip(work, done, strict=True):
+                end = start + len(hashes) * face
+                if end < offset:  # pictures before were rejected: close the gap
+                    out.seek(offset)
+                    faces = out.read(len(crcs) * face)
+                    out.seek(end)
+                    out.write(faces)
+                hashes += crcs
+                rejected += broken
+                bar.update(len(crcs) + len(broken))
+                if bar.disable and time.monotonic() - said > 10:
+                    said = time.monotonic()
+                    say(f"packed {len(hashes):,} of {len(pictures):,}")
+        out.truncate(start + len(hashes) * face)
+        _write_header(out, len(hashes), image_size)
+    return hashes, rejected
+
+
+def _write_header(file: BinaryIO, faces: int, image_size: int) -> int:
+    """Write the header of an .npy file, equally long for any number of faces: NumPy leaves space for it to grow."""
+    file.seek(0)
+    shape = (faces, image_size, image_size, 3)
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return file.tell()
+
+
+def _run(work: list[Work], workers: int) -> Generator[tuple[list[int], list[str]], None, None]:
+    """The results of `_decode` for each of its arguments in `work`, in order."""
+    workers = min(workers, len(work), 61)  # more are impossible on Windows
+    if workers < 2 or len(work) * CHUNK < FEW:
+        try:
+            yield from itertools.starmap(_decode, work)
+        finally:
+            _zip.cache_clear()
+        return
+    context = multiprocessing.get_context("spawn")
+    stopped, stop = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (stopped,))
+    waiting = collections.deque()
+    try:
+        for arguments in work:
+            with _no_main_module():
+                waiting.append(pool.submit(_decode, *arguments))
+            if len(waiting) == 4 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+        pool.shutdown()
+    finally:
+        stop.close()
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _start_worker(stopped: Connection) -> None:
+    """Make a worker end when, and only when, the packing process closes its end of the pipe or dies."""
+
+    def wait() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            stopped.recv()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too, but is not theirs to answer
+    threading.Thread(target=wait, daemon=True).start()
+
+
+_zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
+
+
+def _decode(
+    root: Path, pictures: list[Picture], image_size: int, out: Path, offset: int
+) -> tuple[list[int], list[str]]:
+    """Decode pictures and write the faces into a file, one after another from an offset in bytes.
+
+    Returns:
+        crc32 of each face; and a line for each picture that gave none.
+    """
+    faces: list[bytes] = []
+    rejected: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for name, member in pictures:
+            try:
+                with Image.open(_source(root / name, member), formats=FORMATS) as image:
+                    faces.append(_face(image, image_size).tobytes())
+            except Exception as error:
+                rejected.append(_rejection(f"{name}/{member}" if member else name, error))
+    with out.open("rb+") as file:
+        file.seek(offset)
+        file.write(b"".join(faces))
+    return [zlib.crc32(face) for face in faces], rejected
+
+
+def _source(path: Path, member: str) -> Path | io.BytesIO:
+    if not member:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+            raise OSError("no ordinary file, or a folder that cannot be read")
+        return path
+    info = _zip(path).getinfo(member)
+    if info.file_size > LARGEST_MEMBER:
+        raise ValueError(f"{info.file_size / 1e6:,.0f} MB unpacked; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
+    return io.BytesIO(_zip(path).read(info))
+
+
+def _face(image: Image.Image, image_size: int) -> Image.Image:
+    """The centre square of a picture: first frame, upright, on white, RGB, `image_size` pixels wide."""
+    image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
+    image.load()  # not below, where its errors would be suppressed
+    with contextlib.suppress(Exception):  # garbage in place of EXIF says nothing about the pixels
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits, which convert() would clip
+        image = _grey(np.asarray(image, np.float32) / 257)
+    elif image.mode == "F":
+        values = np.nan_to_num(np.asarray(image))
+        image = _grey(values * 255 if values.max() <= 1 else values)
+    elif image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    box = (left, top, left + side, top + side)
+    return image.convert("RGB").resize((image_size, image_size), Image.Resampling.LANCZOS, box)
+
+
+def _grey(values: np.ndarray) -> Image.Image:
+    return Image.fromarray(np.rint(values.clip(0, 255)).astype(np.uint8))

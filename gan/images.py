@@ -1,0 +1,59 @@
+"""The only place that knows how [-1, 1] and uint8 belong together; grids and picture files."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+def to_tensor(pixels: Tensor) -> Tensor:
+    """uint8 pixels (N, H, W, 3) -> images (N, 3, H, W) in [-1, 1], float32, channels-last in memory."""
+    return pixels.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Images (N, 3, H, W) in [-1, 1] -> uint8 pixels (N, H, W, 3), rounded, on the CPU."""
+    scaled = images.detach().float().add(1.0).mul_(127.5).round_().clamp_(0, 255)
+    return scaled.to(torch.uint8).permute(0, 2, 3, 1).cpu().contiguous().numpy()
+
+
+def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.ndarray:
+    """Lay pictures out in rows on white.
+
+    Args:
+        pixels: (N, H, W, 3) uint8.
+        columns: pictures a row; by default as square as it gets.
+        gap: white pixels around each.
+
+    Returns:
+        One picture (rows * (H + gap) + gap, columns * (W + gap) + gap, 3), uint8.
+    """
+    n, height, width, _ = pixels.shape
+    columns = columns or math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    sheet = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, np.uint8)
+    for i, picture in enumerate(pixels):
+        top, left = (i // columns) * (height + gap) + gap, (i % columns) * (width + gap) + gap
+        sheet[top : top + height, left : left + width] = picture
+    return sheet
+
+
+def save_picture(pixels: np.ndarray, path: Path) -> None:
+    """Write one picture (H, W, 3) uint8, in the format of the path's suffix; never half a file.
+
+    Raises:
+        OSError: the folder cannot be made or the file not written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        Image.fromarray(pixels).save(temporary, compress_level=1)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,46 @@
+"""Randomness as a function of what it is for: seeds -> latents, and (seed, step, purpose) -> a stream. Pure.
+
+Drawn with NumPy, whose streams are the same on every platform, on the CPU and for the whole batch, so that a
+resumed run and one on other devices draw the same numbers, and no state needs storing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def stream(seed: int, step: int, purpose: str, retry: int = 0) -> np.random.Generator:
+    """An independent stream of random numbers for one purpose in one step of a run.
+
+    Args:
+        seed: the run's seed.
+        step: the step, or the epoch where that is the unit.
+        purpose: what it is for, such as `d_z`.
+        retry: how often the run was rolled back; other numbers each time, or it would fail again alike.
+    """
+    return np.random.default_rng([seed, step, retry, *purpose.encode()])
+
+
+def normal(random: np.random.Generator, n: int, nz: int) -> Tensor:
+    """Latents for a batch: (n, nz), standard normal, float32."""
+    return torch.from_numpy(random.standard_normal((n, nz), dtype=np.float32))
+
+
+def latents(seeds: Sequence[int], nz: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """The latents of given seeds: a seed's latent depends on nothing but the seed and nz.
+
+    Args:
+        seeds: whole numbers from 0.
+        nz: length of a latent.
+        mean: mean of every component.
+        std: standard deviation of every component (truncation when below 1).
+
+    Returns:
+        (len(seeds), nz), float32.
+    """
+    rows = [np.random.default_rng(seed).standard_normal(nz, dtype=np.float32) for seed in seeds]
+    return torch.from_numpy(np.stack(rows)) * std + mean

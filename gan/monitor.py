@@ -1,0 +1,156 @@
+"""What a run says of itself: the status line, log.jsonl, and preview grids. Changes nothing in the training."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from gan import images
+
+PREVIEW_SHARE = 0.03
+"""Previews may take this share of the time; those due earlier are put off."""
+
+QUIET_SECONDS = 30.0
+"""Between status lines where nobody watches live: a file, CI."""
+
+
+class Monitor:
+    """Collects what the steps report and shows it.
+
+    Losses stay on the device until a row is due, so that nothing waits for the GPU in between.
+
+    Args:
+        run: folder of the run; `log.jsonl` is written there.
+        save_path: folder of the preview grids.
+        faces: faces in an epoch.
+        max_epoch: epochs of the run.
+        step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
+        seconds: training time before that.
+    """
+
+    def __init__(
+        self, run: Path, save_path: Path, faces: int, max_epoch: int, step: int = 0, seconds: float = 0.0
+    ) -> None:
+        self.log, self.save_path, self.faces, self.max_epoch = run / "log.jsonl", save_path, faces, max_epoch
+        self.started = time.perf_counter() - seconds
+        self.preview_seconds = 0.0
+        self.opened = time.perf_counter()
+        self.status = "starting"
+        self.said = 0.0
+        self.live = tqdm(bar_format="{desc}", dynamic_ncols=True, disable=not sys.stderr.isatty(), leave=True)
+        self.rewind(step)
+
+    def rewind(self, step: int) -> None:
+        """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
+        rows = self.log.read_text(encoding="utf-8").splitlines() if self.log.is_file() else []
+        kept = [row for row in rows if _step_of(row) <= step]
+        if len(kept) < len(rows):
+            temporary = self.log.with_name(".log.jsonl")
+            temporary.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
+            temporary.replace(self.log)
+        self._start_row(step)
+
+    def _start_row(self, step: int) -> None:
+        self.sums: dict[str, tuple[Tensor, int]] = {}
+        self.data_seconds, self.row_step, self.row_started = 0.0, step, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Training time of the run so far, earlier sittings included."""
+        return time.perf_counter() - self.started
+
+    def add(self, **values: Tensor) -> None:
+        """Collect scalars of one step, still on the device."""
+        for name, value in values.items():
+            total, count = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (total + value.detach(), count + 1)
+
+    def row(self, step: int, images_seen: int) -> bool:
+        """Write the means since the last row to the log and show them.
+
+        Returns:
+            Whether all of them are finite; if not, nothing is written.
+        """
+        means = {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
+        if not all(math.isfinite(mean) for mean in means.values()):
+            return False
+        elapsed = time.perf_counter() - self.row_started
+        row: dict[str, float] = {"step": step, "images_seen": images_seen, "seconds": round(self.seconds, 2)}
+        row |= {name: round(mean, 6) for name, mean in means.items()}
+        if step > self.row_step:
+            rate = (images_seen / step) * (step - self.row_step) / elapsed
+            row |= {"images_per_second": round(rate, 2), "data_wait": round(self.data_seconds / elapsed, 4)}
+            self._show(row, rate)
+        try:
+            with open(self.log, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
+        self._start_row(step)
+        return True
+
+    def _show(self, row: dict[str, float], rate: float) -> None:
+        seen, total = int(row["images_seen"]), self.faces * self.max_epoch
+        parts = [
+            f"epoch {min(seen // self.faces + 1, self.max_epoch)}/{self.max_epoch}",
+            f"{seen:,} images",
+            f"{rate:.0f}/s",
+            f"{_duration(max(0, total - seen) / rate)} left",
+            *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
+            f"data {100 * row['data_wait']:.0f}%",
+        ]
+        self.status = "  ".join(parts)
+        if not self.live.disable:
+            self.live.set_description_str(self.status)
+        elif time.perf_counter() - self.said >= QUIET_SECONDS:
+            self.said = time.perf_counter()
+            print(self.status, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line for the user, above the status line."""
+        self.live.write(text) if not self.live.disable else print(text, flush=True)
+
+    def may_preview(self) -> bool:
+        """Whether previews have so far kept to their share of the time."""
+        return self.preview_seconds <= PREVIEW_SHARE * (time.perf_counter() - self.opened)
+
+    def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
+        """Write a grid of samples.
+
+        Args:
+            step: names the file.
+            pixels: the samples, (N, S, S, 3) uint8.
+            since: `time.perf_counter()` from before they were drawn, to account for their cost.
+        """
+        path = self.save_path / f"step-{step:08d}.png"
+        try:
+            images.save_picture(images.grid(pixels), path)
+        except OSError as error:
+            self.say(f"could not write {path}: {error}; training goes on, free some disk space")
+        self.preview_seconds += time.perf_counter() - since
+
+    def close(self) -> None:
+        """End the status line; where nobody watched it live, say the last state."""
+        if self.live.disable:
+            print(self.status, file=sys.stderr, flush=True)
+        self.live.close()
+
+
+def _step_of(row: str) -> float:
+    """The step of a row of the log; a row cut short by a crash belongs to no step."""
+    try:
+        return json.loads(row)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,228 @@
+"""A run: its state in memory, its folder on disk, and how it is stopped and taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+
+from config import (
+    CHANGEABLE_ON_RESUME,
+    RUNS,
+    CheckpointError,
+    ConfigError,
+    Precision,
+    TrainConfig,
+    restore,
+)
+from gan import checkpoint, ema
+from gan.command_line import BARE
+from gan.device import adam, describe, place
+from model import Discriminator, Generator
+
+NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
+"""Of the numbered checkpoints the last few are kept, and every tenth."""
+
+
+class TrainingState:
+    """Everything a run needs to go on as if it had never stopped. Randomness is no part of it, see `latent.stream`."""
+
+    PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        torch.manual_seed(config.seed)  # the initial weights are all that is drawn from torch's own generator
+        self.step = self.retries = 0
+        self.generator = place(Generator(config.model), device)
+        self.discriminator = place(Discriminator(config.model), device)
+        self.ema = ema.average_of(self.generator)
+        betas = (config.beta1, config.beta2)
+        self.g_optimizer = adam(self.generator.parameters(), config.lr1, betas, device)
+        self.d_optimizer = adam(self.discriminator.parameters(), config.lr2, betas, device)
+
+    def content(self) -> dict[str, Any]:
+        """The state as tensors, numbers and dicts."""
+        return {"step": self.step, "retries": self.retries, **{p: getattr(self, p).state_dict() for p in self.PARTS}}
+
+    def load(self, content: Mapping[str, Any], path: Path) -> None:
+        """Take the state from a checkpoint's content, all of it.
+
+        Raises:
+            CheckpointError: it belongs to other networks, or is not one of a run.
+        """
+        missing = [part for part in self.PARTS if part not in content]
+        if missing:
+            raise CheckpointError(f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; use --init={path}")
+        for part in ("generator", "discriminator", "ema"):
+            checkpoint.load_weights(getattr(self, part), content[part], part, path)
+        self.g_optimizer.load_state_dict(content["g_optimizer"])
+        self.d_optimizer.load_state_dict(content["d_optimizer"])
+        self.step, self.retries = content["step"], content["retries"]
+
+    def load_initial(self, path: Path, device: torch.device) -> None:
+        """Start from the weights of another run or of a released file, with new optimizers.
+
+        Raises:
+            CheckpointError: it belongs to other networks.
+        """
+        path = checkpoint.find(path, ("best.pt", "latest.pt"))
+        content = checkpoint.load(path, device)
+        weights = {"generator": content["ema"], **content}
+        for part in ("generator", "discriminator", "ema"):
+            checkpoint.load_weights(getattr(self, part), weights[part], part, path)
+
+    def is_finite(self) -> bool:
+        """Whether every weight is a number."""
+        weights = [*self.generator.parameters(), *self.discriminator.parameters()]
+        return all(bool(torch.isfinite(w).all()) for w in weights)  # GPU sync
+
+
+@dataclasses.dataclass
+class Run:
+    """One training on disk, and what was found out about the machine and the faces.
+
+    Args:
+        folder: where it lives, `checkpoints/<run>`.
+        config: its options.
+        device: what it trains on.
+        precision: what it computes in, fp32 or bf16.
+        faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
+    """
+
+    folder: Path
+    config: TrainConfig
+    device: torch.device
+    precision: Precision
+    faces: dict[str, Any]
+
+    @property
+    def latest(self) -> Path:
+        """The checkpoint that `--resume` goes on from."""
+        return self.folder / "latest.pt"
+
+    def describe(self) -> dict[str, Any]:
+        """What `config.json` and every checkpoint say of the run."""
+        options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
+        return {
+            "config": options,
+            "model": dataclasses.asdict(self.config.model),
+            "chosen": {"device": describe(self.device), "precision": self.precision},
+            "faces": self.faces,
+            "versions": {"torch": str(torch.__version__), "torchvision": str(torchvision.__version__)},
+        }
+
+    def write_config(self) -> None:
+        """Make the folder and write `config.json`.
+
+        Raises:
+            CheckpointError: the folder cannot be written.
+        """
+        path = self.folder / "config.json"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(".config.json")
+            temporary.write_text(json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
+
+    def save(self, state: TrainingState, seconds: float, numbered: bool = False) -> None:
+        """Save latest.pt, and a numbered checkpoint too where asked.
+
+        Args:
+            state: what to save.
+            seconds: training time so far.
+            numbered: whether to write step-<step>.pt as well.
+
+        Raises:
+            CheckpointError: a file could not be written; the last good ones are untouched.
+        """
+        seen = state.step * self.config.batch_size
+        content = {**self.describe(), **state.content(), "images_seen": seen, "seconds": seconds}
+        checkpoint.save(self.latest, content)
+        if numbered:
+            checkpoint.save(self.folder / f"step-{state.step:08d}.pt", content)
+            self._prune()
+
+    def _prune(self) -> None:
+        """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due."""
+        files = sorted(self.folder.glob("step-*.pt"))
+        stride = NUMBERED_STRIDE * self.config.save_every
+        for path in files[:-NUMBERED_KEPT]:
+            seen = int(path.stem.removeprefix("step-")) * self.config.batch_size
+            if seen // self.faces["training"] % stride:
+                path.unlink()
+
+
+def new_folder(config: TrainConfig) -> Path:
+    """The folder of a new run; not made yet.
+
+    Raises:
+        ConfigError: it exists.
+    """
+    folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
+    if folder.exists():
+        raise ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={folder}")
+    return folder
+
+
+def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig, dict[str, Any], Path]:
+    """What to go on with.
+
+    Returns:
+        The run's own config with the options typed now, the checkpoint's content, and the checkpoint's path.
+
+    Raises:
+        CheckpointError: there is nothing to go on with.
+        ConfigError: an option that defines the run was typed and differs.
+    """
+    asked = checkpoint.newest_run() if config.resume == BARE else Path(str(config.resume)).expanduser()
+    path = checkpoint.find(asked, ("latest.pt",))
+    content = checkpoint.load(path)
+    try:
+        stored = restore(TrainConfig, content["config"])
+    except TypeError as error:
+        raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
+    for name, value in typed.items():
+        if name not in CHANGEABLE_ON_RESUME and value != getattr(stored, name):
+            raise ConfigError(
+                f"--{name}: a run keeps it, here {getattr(stored, name)}; got {value}. Leave it out, or start a new "
+                f"run from these weights with --init={path}"
+            )
+    changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
+    return dataclasses.replace(stored, **changed), content, path
+
+
+def keep_later(path: Path, step: int) -> None:
+    """Before a run goes on from an older checkpoint: keep a later latest.pt under its step's name."""
+    latest = path.parent / "latest.pt"
+    if path == latest or not latest.is_file():
+        return
+    later = checkpoint.load(latest)["step"]
+    if later > step:
+        latest.replace(latest.with_name(f"step-{later:08d}.pt"))
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a wish that the loop asks for; a second Ctrl-C interrupts at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,104 @@
+"""Checkpoint -> faces: batches, seeds, the best by the discriminator. Shared by generating, measuring and previews."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from config import CheckpointError, ModelConfig
+from gan import checkpoint, device, images, latent
+from model import Discriminator, Generator
+
+T = TypeVar("T")
+BATCH = 64
+"""Latents a batch; always full, so that a face does not depend on how many are asked for."""
+
+
+@dataclasses.dataclass
+class Sampler:
+    """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval()."""
+
+    generator: nn.Module
+    discriminator: nn.Module
+    model: ModelConfig
+    device: torch.device
+    images_seen: int = 0
+    batch: int = BATCH
+
+    def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
+        """The samples of `seeds`, in order, in batches of pixels (n, S, S, 3) uint8."""
+        yield from self._batches(seeds, lambda z: images.to_pixels(self.generator(z)), mean, std)
+
+    def best(
+        self,
+        seeds: Sequence[int],
+        keep: int,
+        mean: float = 0.0,
+        std: float = 1.0,
+        progress: Callable[[int], object] = lambda n: None,
+    ) -> list[int]:
+        """The `keep` seeds whose samples the discriminator finds most real, best first.
+
+        Args:
+            seeds: to choose from; memory does not grow with their number.
+            keep: how many to keep.
+            mean: mean of the latents.
+            std: standard deviation of the latents.
+            progress: called with the number of samples done, after each batch.
+        """
+
+        def ranked() -> Iterator[tuple[float, int]]:
+            done = 0
+            for logits in self._batches(seeds, lambda z: self.discriminator(self.generator(z)).cpu(), mean, std):
+                yield from zip(logits.tolist(), seeds[done : done + len(logits)], strict=True)
+                done += len(logits)
+                progress(len(logits))
+
+        return [seed for _, seed in heapq.nlargest(keep, ranked(), key=lambda pair: (pair[0], -pair[1]))]
+
+    def _batches(self, seeds: Sequence[int], work: Callable[[Any], T], mean: float, std: float) -> Iterator[T]:
+        """`work` on the latents of `seeds`, a batch at a time; a batch that does not fit in memory is halved."""
+        start = 0
+        while start < len(seeds):
+            some = list(seeds[start : start + self.batch])
+            padded = some + some[-1:] * (self.batch - len(some))
+            try:
+                with torch.no_grad():
+                    result = work(latent.latents(padded, self.model.nz, mean, std).to(self.device))
+            except RuntimeError as error:
+                if not device.out_of_memory(error) or self.batch == 1:
+                    raise
+                self.batch //= 2
+                continue
+            start += len(some)
+            yield result[: len(some)]  # pyright: ignore[reportIndexIssue]
+
+
+def load(path: Path, on: torch.device) -> Sampler:
+    """Load what draws and ranks samples.
+
+    Args:
+        path: a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
+        on: where to draw.
+
+    Raises:
+        CheckpointError: it cannot be read, or holds another network than it says.
+    """
+    path = checkpoint.find(path, ("best.pt", "latest.pt"))
+    content = checkpoint.load(path, on)
+    try:
+        model = ModelConfig(**content["model"])
+        generator, discriminator = Generator(model), Discriminator(model)
+    except (TypeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
+    checkpoint.load_weights(generator, content["ema"], "generator", path)
+    checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
+    networks = [device.place(network, on).eval().requires_grad_(False) for network in (generator, discriminator)]
+    return Sampler(*networks, model=model, device=on, images_seen=content["images_seen"])

@@ -1,0 +1,70 @@
+"""Draw faces from a checkpoint: python generate.py --nogen 64."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from config import ConfigError, GenerateConfig
+from gan import images, sampling
+from gan.command_line import command_line
+from gan.device import choose_device
+
+GRID = 1024
+"""Most faces in the grid; more would be too small to see and too many to hold."""
+
+
+def generate(config: GenerateConfig) -> None:
+    """Draw `config.gen_num` faces into a grid, and into single files where asked.
+
+    Args:
+        config: what to draw, from which checkpoint, and where to write it.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        ConfigError: a picture cannot be written.
+    """
+    device = choose_device(config.gpu)
+    sampler = sampling.load(config.checkpoint, device)
+    seeds: Sequence[int] = range(config.seed, config.seed + (config.gen_search_num or config.gen_num))
+    if config.gen_search_num is not None:
+        with bar("choosing", len(seeds)) as progress:
+            seeds = sampler.best(seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
+
+    shown: list[np.ndarray] = []
+    batches = sampler.faces(seeds, config.gen_mean, config.gen_std)
+    named = zip(seeds, itertools.chain.from_iterable(batches), strict=True)
+    try:
+        for seed, face in bar("drawing", len(seeds), named):
+            if len(shown) < GRID:
+                shown.append(face)
+            if config.outdir is not None:
+                images.save_picture(face, config.outdir / f"face-{seed:08d}.png")
+        images.save_picture(images.grid(np.stack(shown)), config.gen_img)
+    except OSError as error:
+        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+    print(f"{min(len(seeds), GRID)} faces in {config.gen_img}")
+    if config.outdir is not None:
+        print(f"{len(seeds)} single faces in {config.outdir}")
+
+
+def bar(what: str, total: int, faces: Any = None) -> tqdm:
+    """A progress bar for work long enough to want one, in a terminal."""
+    quick = total <= 8 * sampling.BATCH
+    return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
+
+
+def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
+    """What `python generate.py` does."""
+    torch.set_grad_enabled(False)
+    generate(config)
+
+
+if __name__ == "__main__":
+    command_line(GenerateConfig, main)

@@ -1,0 +1,172 @@
+"""generate.py as a user runs it."""
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import config
+from gan import checkpoint, ema
+from model import Discriminator, Generator
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+MODEL = config.TrainConfig(image_size=32, ngf=8, ndf=8).model
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of small untrained networks."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("small") / "small.pt"
+    write(path, MODEL, Generator(MODEL))
+    return path
+
+
+def write(path: Path, model: config.ModelConfig, generator: torch.nn.Module) -> None:
+    average = ema.average_of(generator)
+    ema.estimate_statistics(average, [torch.randn(64, model.nz)])
+    weights = {"ema": average.state_dict(), "discriminator": Discriminator(model).state_dict()}
+    described = {name: getattr(model, name) for name in model.__dataclass_fields__}
+    checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, **weights})
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("RGB"))
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 2, result.stdout
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_path: Path, run_command: Command) -> None:
+    result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen", "9", "--outdir=out", "--seed=5")
+    assert result.returncode == 0, result.stderr
+    assert "9 faces in result.png" in result.stdout
+    grid = pixels(tmp_path / "result.png")
+    assert grid.shape == (3 * 34 + 2, 3 * 34 + 2, 3)
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == [f"face-{seed:08d}.png" for seed in range(5, 14)]
+    assert np.array_equal(grid[2:34, 36:68], pixels(tmp_path / "out" / "face-00000006.png"))
+
+
+def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_path: Path, run_command: Command) -> None:
+    for words in (["--nogen=3", "--seed=70", "--outdir=few"], ["--nogen=150", "--seed=0", "--outdir=many"]):
+        assert run_command("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
+    for seed in (70, 71, 72):
+        few, many = (tmp_path / folder / f"face-{seed:08d}.png" for folder in ("few", "many"))
+        assert np.array_equal(pixels(few), pixels(many))
+
+
+def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Path, run_command: Command) -> None:
+    words = ["--nogen=4", "--gen_search_num=100", "--outdir=best"]
+    assert run_command("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
+    kept = sorted(int(p.stem.removeprefix("face-")) for p in (tmp_path / "best").iterdir())
+    assert len(kept) == 4
+    assert kept != [0, 1, 2, 3]
+
+
+def test_mean_and_std_move_the_latents(small: Path, tmp_path: Path, run_command: Command) -> None:
+    for name, words in {"same": ["--gen_std=0"], "mean": ["--gen_std=0", "--gen_mean=0.5"]}.items():
+        result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=4", f"--gen_img={name}.png", *words)
+        assert result.returncode == 0, result.stderr
+    same, mean = (pixels(tmp_path / f"{name}.png") for name in ("same", "mean"))
+    assert np.array_equal(same[2:34, 2:34], same[36:68, 36:68])
+    assert not np.array_equal(same, mean)
+
+
+def test_the_released_generator_is_small_and_says_what_it_is() -> None:
+    assert config.RELEASED.stat().st_size <= 12_000_000
+    content = checkpoint.load(config.RELEASED)
+    assert content["model"]["image_size"] == 96
+    assert content["credits"]
+    assert not {"g_optimizer", "d_optimizer", "generator"} & content.keys()
+
+
+def test_the_released_generator_draws_64_faces(tmp_path: Path, run_command: Command) -> None:
+    result = run_command("generate.py", "--nogen", "64")
+    assert result.returncode == 0, result.stderr
+    grid = pixels(tmp_path / "result.png")
+    assert grid.shape == (8 * 98 + 2, 8 * 98 + 2, 3)
+    # Faces, not noise nor one colour: neighbouring pixels agree, and the pictures differ.
+    assert 20 < grid.std() < 100
+    faces = [grid[98 * i + 2 : 98 * i + 98, 2:98].astype(float) for i in range(8)]
+    assert max(np.abs(np.diff(face, axis=0)).mean() for face in faces) < 30
+    assert len({hashlib.sha256(face.tobytes()).digest() for face in faces}) == 8
+
+
+def test_a_checkpoint_from_a_gpu_loads_without_one(
+    small: Path, tmp_path: Path, run_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")  # what a GPU's tensors carry
+    write(tmp_path / "gpu.pt", MODEL, Generator(MODEL))
+    monkeypatch.undo()
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="map_location"):
+            torch.load(tmp_path / "gpu.pt", weights_only=True)
+    for name, path in {"cpu": small, "gpu": tmp_path / "gpu.pt"}.items():
+        words = ["--nogpu", f"--checkpoint={path}", "--nogen=4", f"--gen_img={name}.png"]
+        assert run_command("generate.py", *words).returncode == 0
+    assert np.array_equal(pixels(tmp_path / "cpu.png"), pixels(tmp_path / "gpu.png"))
+
+
+def test_a_run_is_taken_by_its_best_else_its_latest(small: Path, tmp_path: Path, run_command: Command) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert "no best.pt or latest.pt" in refused(run_command("generate.py", "--checkpoint=run"))
+    shutil.copy(small, run / "latest.pt")
+    assert run_command("generate.py", "--checkpoint=run", "--nogpu").returncode == 0
+    (run / "best.pt").write_bytes(b"")  # found first, and damaged
+    message = refused(run_command("generate.py", "--checkpoint=run"))
+    assert "best.pt: damaged" in message
+    assert "latest.pt" in message
+
+
+def test_another_architecture_is_refused(tmp_path: Path, run_command: Command) -> None:
+    other = config.TrainConfig(image_size=32, ngf=16, ndf=8).model
+    write(tmp_path / "other.pt", MODEL, Generator(other))
+    assert "another network" in refused(run_command("generate.py", "--checkpoint=other.pt"))
+
+
+class Code:
+    """Something that would run when unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("ran"),)  # type: ignore[return-value]
+
+
+def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_command: Command) -> None:
+    torch.save({"program": "animegan", "format": 1, "ema": Code()}, tmp_path / "code.pt")
+    assert "was not loaded" in refused(run_command("generate.py", "--checkpoint=code.pt"))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--nogen", "0"], "--gen_num: must be at least 1; got 0"),
+        (["--nogen=10", "--gen_search_num=9"], "--gen_search_num: must be at least --gen_num (10)"),
+        (["--gen_img=faces.txt"], "expected a name ending in .png"),
+        (["--checkpoint=nothing.pt"], "nothing.pt: no such checkpoint"),
+        (["--gen_nun=3"], "did you mean --gen_num?"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_creates_nothing(
+    tmp_path: Path, run_command: Command, words: list[str], expected: str
+) -> None:
+    assert expected in refused(run_command("generate.py", *words))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_command: Command) -> None:
+    result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--gen_img=/proc/none/result.png")
+    assert "could not write the pictures" in refused(result)

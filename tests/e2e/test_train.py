@@ -1,0 +1,334 @@
+"""train.py as a user runs it: a run on disk, stopping, killing, resuming, and every way it can go wrong."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gan import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    make_faces(folder, 75, size=32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, faces: Path) -> Path:
+    """A folder in which a run of three epochs has finished."""
+    cwd = tmp_path_factory.mktemp("finished")
+    words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=3", "--save_every=1", "--plot_every=5"]
+    subprocess.run([sys.executable, ROOT / "train.py", *words], cwd=cwd, check=True, capture_output=True)
+    return cwd
+
+
+@pytest.fixture
+def again(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run to go on with."""
+    return Path(shutil.copytree(finished, tmp_path / "again"))
+
+
+def start(cwd: Path, *words: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=preexec
+    )
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def state_of(path: Path) -> dict[str, Any]:
+    content = checkpoint.load(path)
+    return {part: content[part] for part in (*PARTS, "step", "images_seen", "retries")}
+
+
+def differences(a: Any, b: Any, where: str = "") -> list[str]:
+    if isinstance(a, torch.Tensor):
+        return [] if torch.equal(a, b) else [where]
+    if isinstance(a, dict):
+        assert a.keys() == b.keys()
+        return [d for key in a for d in differences(a[key], b[key], f"{where}/{key}")]
+    if isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in differences(x, y, f"{where}/{i}")]
+    return [] if a == b else [where]
+
+
+def rows_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(row) for row in (run / "log.jsonl").read_text().splitlines()]
+
+
+def one_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.startswith("train.py: ")]
+    assert len(lines) == 1, text
+    assert "Traceback" not in text
+    return lines[0]
+
+
+def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
+    run = finished / "checkpoints" / "a"
+    assert sorted(p.name for p in run.iterdir()) == [
+        *("config.json", "latest.pt", "log.jsonl", "samples"),
+        *("step-00000005.pt", "step-00000010.pt", "step-00000015.pt"),
+    ]
+    config = json.loads((run / "config.json").read_text())
+    assert config["config"]["max_epoch"] == 3
+    assert config["chosen"]["precision"] == "bf16"
+    assert config["faces"]["training"] == 75
+    rows = rows_of(run)
+    assert [row["step"] for row in rows] == [5, 10, 15]
+    assert {"images_seen", "seconds", "d_loss", "g_loss", "real_logit", "fake_logit"} < rows[-1].keys()
+    assert {"images_per_second", "data_wait"} < rows[-1].keys()
+    assert rows[-1]["images_seen"] == 15 * 16
+    samples = sorted(p.name for p in (run / "samples").iterdir())
+    assert samples[0] == "step-00000000.png"
+    assert samples[-1] == "step-00000015.png"
+
+
+def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_was_not(
+    tmp_path: Path, faces: Path, run_command: Command
+) -> None:
+    # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
+    # an epoch ends within a step until the 16th.
+    words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=60", "--plot_every=7", "--save_minutes=0.01"]
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    calm.mkdir()
+    killed.mkdir()
+    assert run_command("train.py", *words, cwd=calm).returncode == 0
+    process = start(killed, *words)
+    latest = killed / "checkpoints" / "a" / "latest.pt"
+    wait_until(latest.exists, process)
+    first = latest.stat().st_mtime_ns
+    wait_until(lambda: latest.stat().st_mtime_ns != first, process)
+    time.sleep(0.2)  # some steps beyond the save: these are lost
+    process.kill()
+    process.communicate()
+    at = checkpoint.load(latest)["step"]
+    assert 0 < at < 282
+    result = run_command("train.py", "--resume", cwd=killed)
+    assert result.returncode == 0, result.stderr
+    assert f"going on from step {at}," in result.stdout
+    assert differences(state_of(calm / "checkpoints/a/latest.pt"), state_of(latest)) == []
+    steps = [row["step"] for row in rows_of(latest.parent)]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path, faces: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=100000")
+    run = tmp_path / "checkpoints" / "a"
+    wait_until(lambda: (run / "log.jsonl").exists(), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    content = checkpoint.load(run / "latest.pt")
+    assert content["step"] > 0
+    assert f"stopped at step {content['step']}," in out
+    assert "python train.py --resume=checkpoints/a\n" in out
+    assert (run / "samples" / f"step-{content['step']:08d}.png").exists()
+
+
+def test_more_epochs_extend_a_finished_run_as_if_it_had_been_asked_for_at_first(
+    finished: Path, again: Path, tmp_path: Path, faces: Path, run_command: Command
+) -> None:
+    assert run_command("train.py", "--resume=checkpoints/a", "--max_epoch=5", cwd=again).returncode == 0
+    words = [*SMALL, f"--data_path={faces}", "--run=b", "--max_epoch=5"]
+    assert run_command("train.py", *words).returncode == 0
+    longer = state_of(tmp_path / "checkpoints/b/latest.pt")
+    assert differences(longer, state_of(again / "checkpoints/a/latest.pt")) == []
+    assert longer["step"] > state_of(finished / "checkpoints/a/latest.pt")["step"]
+
+
+def test_a_finished_run_says_how_to_go_on(finished: Path, run_command: Command) -> None:
+    before = (finished / "checkpoints/a/latest.pt").read_bytes()
+    result = run_command("train.py", "--resume", cwd=finished)
+    assert result.returncode == 0
+    assert "finished its 3 epochs; --resume=checkpoints/a --max_epoch=53 goes on" in result.stdout
+    assert (finished / "checkpoints/a/latest.pt").read_bytes() == before
+
+
+def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_command: Command) -> None:
+    result = run_command("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
+    assert result.returncode == 0, result.stderr
+    assert "going on from step 5," in result.stdout
+    assert checkpoint.load(again / "checkpoints/a/step-00000015.pt")["step"] == 15
+    assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
+
+
+def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_command: Command) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--run=b", "--max_epoch=1", "--lr1=0", "--lr2=0"]
+    assert run_command("train.py", *words, cwd=again).returncode == 0
+    old, new = (checkpoint.load(again / "checkpoints" / run / "latest.pt") for run in ("a", "b"))
+    weights = [name for name in old["generator"] if name.endswith("weight")]
+    assert all(torch.equal(old["generator"][name], new["generator"][name]) for name in weights)
+    assert new["step"] == 5
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")
+def test_gpu_without_a_gpu_says_so_and_goes_on(tmp_path: Path, faces: Path, run_command: Command) -> None:
+    words = [word for word in SMALL if word != "--nogpu"]
+    result = run_command("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")
+    assert result.returncode == 0
+    assert "no GPU found" in result.stdout
+
+
+def test_a_status_line_in_a_file_is_readable(faces: Path, run_command: Command) -> None:
+    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=4")
+    last = result.stderr.splitlines()[-1]
+    assert "\r" not in result.stderr
+    assert last.startswith("epoch 4/4")
+    assert all(word in last for word in ("images", "/s", "left", "D ", "G ", "data"))
+
+
+def test_book_preset_runs(tmp_path: Path, make_faces: Callable[..., list[Path]], run_command: Command) -> None:
+    make_faces(tmp_path / "data" / "faces", 20, size=96)
+    words = ["--nogpu", "--preset=book", "--batch_size=10", "--ngf=8", "--ndf=8", "--max_epoch=3", "--run=a"]
+    result = run_command("train.py", *words)
+    assert result.returncode == 0, result.stderr
+    stored = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
+    assert (stored["loss"], stored["g_every"], stored["to_rgb"]) == ("bce", 5, "book")
+
+
+@pytest.mark.parametrize("words", [["--d_norm=spectral"], ["--penalty=exact"], ["--loss=bce"], ["--d_every=2"]])
+def test_options_of_the_recipe_train(faces: Path, tmp_path: Path, run_command: Command, words: list[str]) -> None:
+    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=2", "--run=a", *words)
+    assert result.returncode == 0, result.stderr
+    assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 10
+
+
+def test_a_loss_that_stays_nan_stops_after_three_attempts_and_leaves_a_usable_file(
+    tmp_path: Path, faces: Path, run_command: Command
+) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--run=a", "--penalty_weight=1e39", "--penalty_every=2"]
+    result = run_command("train.py", *words)
+    assert result.returncode == 2
+    assert result.stdout.count("back to step 0") == 3
+    assert "lower --lr1 (0.0003) and --lr2" in one_line(result.stderr)
+    latest = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert all(torch.isfinite(weight).all() for weight in latest["generator"].values())
+
+
+def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(again: Path) -> None:
+    latest = again / "checkpoints/a/latest.pt"
+    before = latest.read_bytes()
+
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, len(before) // 2))
+
+    words = ["--resume", "--max_epoch=60", "--save_minutes=0.01"]
+    process = start(again, *words, preexec=small_disk)
+    out, err = process.communicate(timeout=60)
+    assert out.count("training goes on, the last good file stays") > 1
+    assert process.returncode == 2
+    assert "free some disk space" in one_line(err)
+    assert rows_of(latest.parent)[-1]["step"] == 282
+    assert latest.read_bytes() == before
+    assert not list(latest.parent.glob(".*"))
+
+
+def test_a_read_only_run_folder_is_refused(again: Path) -> None:
+    run = again / "checkpoints/a"
+    run.chmod(0o555)
+    dropped = "-dac_override,-dac_read_search"
+    privileges = ["setpriv", "--bounding-set", dropped, "--inh-caps", dropped] if os.geteuid() == 0 else []
+    command = [*privileges, sys.executable, str(ROOT / "train.py"), "--resume", "--max_epoch=9"]
+    result = subprocess.run(command, cwd=again, capture_output=True, text=True, check=False)
+    run.chmod(0o755)
+    assert result.returncode == 2
+    assert "cannot write the run's folder checkpoints/a" in one_line(result.stderr)
+
+
+def test_out_of_memory_says_what_to_lower(tmp_path: Path, faces: Path, run_command: Command) -> None:
+    words = [word for word in SMALL if not word.startswith("--ngf")]
+    result = run_command("train.py", *words, f"--data_path={faces}", "--ngf=65536")
+    assert result.returncode == 2
+    message = one_line(result.stderr)
+    assert "lower --batch_size (now 16), or --ngf (65536) and --ndf (8)" in message
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Path, run_command: Command) -> None:
+    latest = again / "checkpoints/a/latest.pt"
+    latest.write_bytes(latest.read_bytes()[:-1000])
+    result = run_command("train.py", "--resume", "--max_epoch=9", cwd=again)
+    assert result.returncode == 2
+    message = one_line(result.stderr)
+    assert "latest.pt: damaged" in message
+    assert "step-00000015.pt" in message
+
+
+def test_other_faces_are_refused_and_init_is_named(
+    again: Path, make_faces: Callable[..., list[Path]], run_command: Command
+) -> None:
+    make_faces(again / "others", 40, size=32, seed=9)
+    result = run_command("train.py", "--resume", "--data_path=others", "--max_epoch=9", cwd=again)
+    assert result.returncode == 2
+    message = one_line(result.stderr)
+    assert "other faces" in message
+    assert "--init=checkpoints/a/latest.pt" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--bach_size=3"], "did you mean --batch_size?"),
+        (["--max_epoch=0"], "--max_epoch: must be at least 1; got 0"),
+        (["--image_size=100"], "must be one of 32, 48, 64, 96, 128, 192, 256; got 100"),
+        (["--resume"], "no run with a latest.pt under checkpoints"),
+        (["--resume=nothing.pt"], "nothing.pt: no such checkpoint"),
+        (["--data_path=nowhere"], "nowhere"),
+        (["--penalty=exact", "--d_norm=batch"], "use --d_norm=none"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_creates_nothing(
+    tmp_path: Path, run_command: Command, words: list[str], expected: str
+) -> None:
+    result = run_command("train.py", *words)
+    assert result.returncode == 2
+    assert expected in one_line(result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fewer_faces_than_a_batch_is_refused(tmp_path: Path, faces: Path, run_command: Command) -> None:
+    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--batch_size=100")
+    assert result.returncode == 2
+    assert "75 faces to train on, fewer than a batch of 100" in one_line(result.stderr)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("option", ["--lr1=0.5", "--loss=bce", "--seed=3", "--preset=book"])
+def test_an_option_that_defines_the_run_is_not_changed_by_resuming(
+    finished: Path, run_command: Command, option: str
+) -> None:
+    result = run_command("train.py", "--resume", option, cwd=finished)
+    assert result.returncode == 2
+    assert "a run keeps it" in one_line(result.stderr)
+
+
+def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_command: Command) -> None:
+    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--run=a", cwd=finished)
+    assert result.returncode == 2
+    assert "--resume=checkpoints/a" in one_line(result.stderr)

@@ -1,0 +1,364 @@
+"""Options as users type them, rightly and wrongly."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from config import CheckpointError, ConfigError, DataError, GenerateConfig, TrainConfig
+from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, meanings, parse
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = (TrainConfig, GenerateConfig)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Switches:
+    """Options that the program has none of, yet fire would mistake.
+
+    Args:
+        noise: looks like the no-form of `ise`.
+        plain: a bool that cannot be unset.
+        level: a number that may be unset.
+    """
+
+    noise: bool = False
+    plain: bool = True
+    level: float | None = None
+
+
+@pytest.fixture(autouse=True)
+def _program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/train.py"])
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str, config_type: Any = TrainConfig) -> str:
+    """The one line that wrong words are answered with; nothing may run."""
+
+    def run(*_: object) -> None:
+        pytest.fail("ran in spite of a wrong option")
+
+    with pytest.raises(SystemExit) as stop:
+        command_line(config_type, run, words)
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert err.startswith("train.py: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err.removeprefix("train.py: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("", {}),
+        ("--gpu", {"gpu": True}),
+        ("--nogpu", {"gpu": False}),
+        ("--gpu=False", {"gpu": False}),
+        ("--gpu=false", {"gpu": False}),
+        ("--gpu=TRUE", {"gpu": True}),
+        ("--gpu False", {"gpu": False}),
+        ("--gpu=None", {"gpu": None}),
+        ("--nogpu --seed 3", {"gpu": False, "seed": 3}),
+        ("--seed 3 --gpu", {"gpu": True, "seed": 3}),
+        ("--batch-size 32", {"batch_size": 32}),
+        ("--batch_size=32", {"batch_size": 32}),
+        ("--ema_half_life_images=20_000", {"ema_half_life_images": 20_000}),
+        ("--lr1 2e-4", {"lr1": 2e-4}),
+        ("--lr1=.0002", {"lr1": 2e-4}),
+        ("--holdout 0", {"holdout": 0.0}),
+        ("--penalty=none", {"penalty": "none"}),
+        ("--penalty exact", {"penalty": "exact"}),
+        ("--resume", {"resume": BARE}),
+        ("--resume --gpu", {"resume": BARE, "gpu": True}),
+        ("--resume=checkpoints/a", {"resume": "checkpoints/a"}),
+        ("--resume checkpoints/a", {"resume": "checkpoints/a"}),
+        ("--run=1e4", {"run": "1e4"}),
+        ("--run=[1,2]", {"run": "[1,2]"}),
+        ("--run='x'", {"run": "'x'"}),
+        ("--run=a=b", {"run": "a=b"}),
+        ("--run=-x", {"run": "-x"}),
+        ("--run=None", {"run": None}),
+        ("--data_path=data/a.zip", {"data_path": Path("data/a.zip")}),
+    ],
+)
+def test_train_options(words: str, typed: dict[str, Any]) -> None:
+    parsed = parse(TrainConfig, words.split())
+    assert parsed == typed
+    assert all(type(parsed[name]) is type(value) for name, value in typed.items())  # 1 == True == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("--gen-num 64", {"gen_num": 64}),
+        ("--gen_num=64", {"gen_num": 64}),
+        ("--nogen 64", {"gen_num": 64}),
+        ("--nogen=64", {"gen_num": 64}),
+        ("--gen_mean=-0.5", {"gen_mean": -0.5}),
+        ("--gen_mean -0.5", {"gen_mean": -0.5}),
+        ("--gen_mean -.5", {"gen_mean": -0.5}),
+        ("--gen_mean -5e-1 --nogpu", {"gen_mean": -0.5, "gpu": False}),
+    ],
+)
+def test_generate_options(words: str, typed: dict[str, Any]) -> None:
+    assert parse(GenerateConfig, words.split()) == typed
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("--noise", {"noise": True}),
+        ("--nonoise", {"noise": False}),
+        ("--noplain", {"plain": False}),
+        ("--level=None", {"level": None}),
+        ("--level -2", {"level": -2.0}),
+    ],
+)
+def test_switches(words: str, typed: dict[str, Any]) -> None:
+    assert parse(Switches, words.split()) == typed
+
+
+def test_home_folder_is_expanded() -> None:
+    assert parse(TrainConfig, ["--data_path=~/faces"]) == {"data_path": Path.home() / "faces"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--bach_size=4", "unknown option --bach_size; did you mean --batch_size?"),
+        ("--bach-size 4", "unknown option --bach-size; did you mean --batch_size?"),
+        ("--BATCH_SIZE 4", "unknown option --BATCH_SIZE; did you mean --batch_size?"),
+        ("--zzz", "unknown option --zzz; --help lists them all"),
+        ("--normalize", "unknown option --normalize; --help lists them all"),
+        ("--nolr1", "unknown option --nolr1; did you mean --lr1?"),
+        ("--nogpuu", "unknown option --nogpuu; did you mean --nogpu?"),
+        ("--noflip", "unknown option --noflip; did you mean --flip?"),
+        ("-gpu", "unknown option -gpu; did you mean --gpu?"),
+        ("-xgpu", "unknown option -xgpu; did you mean --gpu?"),
+        ("-g", "unknown option -g; --help lists them all"),
+        ("-b=4", "unknown option -b; --help lists them all"),
+        ("---gpu", "unknown option ---gpu; did you mean --gpu?"),
+        ("--=4", "unknown option --; --help lists them all"),
+        ("--interactive", "unknown option --interactive; --help lists them all"),
+        ("--trace", "unknown option --trace; --help lists them all"),
+        ("--completion", "unknown option --completion; --help lists them all"),
+        ("--gpu -- --trace", "unexpected '--'; write options as --name=value"),
+        ("-- --interactive", "unexpected '--'; write options as --name=value"),
+        ("--gpu - run", "unexpected '-'; write options as --name=value"),
+        ("--run -", "unexpected '-'; write options as --name=value"),
+        ("book", "unexpected word 'book'; write options as --name=value and quote a value that holds spaces"),
+        (
+            "--data_path my faces",
+            "unexpected word 'faces'; write options as --name=value and quote a value that holds spaces",
+        ),
+        ("-5", "unexpected word '-5'; write options as --name=value and quote a value that holds spaces"),
+        ("--gpu 7", "--gpu: expected True or False; got '7'"),
+        ("--gpu=yes", "--gpu: expected True or False; got 'yes'"),
+        ("--gpu=", "--gpu needs a value: --gpu=True"),
+        ("--nogpu 7", "--nogpu takes no value; write --nogpu, or --gpu=True"),
+        ("--nogpu=True", "--nogpu takes no value; write --nogpu, or --gpu=True"),
+        ("--gpu --nogpu", "--gpu is given twice; give it once"),
+        ("--lr1 1 --lr1=1", "--lr1 is given twice; give it once"),
+        ("--batch_size 4 --batch-size 4", "--batch_size is given twice; give it once"),
+        ("--lr1", "--lr1 needs a value: --lr1=NUMBER"),
+        ("--lr1 --gpu", "--lr1 needs a value: --lr1=NUMBER"),
+        ("--penalty", "--penalty needs a value: --penalty=none|exact|approximate"),
+        ("--run", "--run needs a value: --run=TEXT"),
+        ("--run=", "--run needs a value: --run=TEXT"),
+        ("--data_path", "--data_path needs a value: --data_path=PATH"),
+        ("--resume=", "--resume needs a value: --resume=TEXT"),
+        ("--batch_size=64.0", "--batch_size: expected a whole number; got '64.0'"),
+        ("--batch_size=1e4", "--batch_size: expected a whole number; got '1e4'"),
+        ("--batch_size=None", "--batch_size: expected a whole number; got 'None'"),
+        ("--lr1=fast", "--lr1: expected a number; got 'fast'"),
+        ("--lr1=None", "--lr1: expected a number; got 'None'"),
+        ("--lr1=nan", "--lr1: expected a finite number; got 'nan'"),
+        ("--lr1=-inf", "--lr1: expected a finite number; got '-inf'"),
+        ("--lr1=1e999", "--lr1: expected a finite number; got '1e999'"),
+        ("--penalty=exacct", "--penalty: expected one of none, exact, approximate; got 'exacct'; did you mean exact?"),
+        ("--penalty=None", "--penalty: expected one of none, exact, approximate; got 'None'; did you mean none?"),
+        ("--penalty=zzz", "--penalty: expected one of none, exact, approximate; got 'zzz'"),
+        ("--batch_size=1", "--batch_size: must be at least 2; got 1"),
+    ],
+)
+def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, *words.split()) == message
+
+
+def test_wrong_words_of_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "--nogen", config_type=GenerateConfig) == "--nogen needs a value: --gen_num=INT"
+    twice = answer(capsys, "--nogen=1", "--gen_num=2", config_type=GenerateConfig)
+    assert twice == "--gen_num is given twice; give it once"
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_huge_numbers_are_answered_briefly(digits: int, capsys: pytest.CaptureFixture[str]) -> None:
+    message = answer(capsys, "--max_epoch=" + "9" * digits)
+    assert message.startswith("--max_epoch: expected a whole number")
+    assert len(message) < 200
+
+
+def test_empty_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "").startswith("unexpected word ''")
+    assert answer(capsys, "--run", " ") == "--run needs a value: --run=TEXT"
+
+
+def test_path_of_an_unknown_user(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "--init=~nobody-of-that-name/x.pt").startswith("--init: expected a path; got '~nobody")
+
+
+def test_unions_written_the_old_way() -> None:
+    # On Python 3.14 `X | None` is of this type too.
+    from typing import Optional, Union
+
+    assert convert("x", "None", Optional[int]) is None  # noqa: UP045
+    assert convert("x", "3", Union[int, None]) == 3  # noqa: UP007
+    assert convert("x", "b", Literal["a", "b"] | None) == "b"
+
+
+def run_with(error: Exception) -> Callable[..., None]:
+    def run(*_: object) -> None:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize("kind", [ConfigError, DataError, CheckpointError])
+def test_user_errors_of_the_run_take_one_line(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command_line(TrainConfig, run_with(kind("no faces:\n  in  here\n\nlook there")), [])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "train.py: no faces: in  here look there\n"
+
+
+def test_bugs_keep_their_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        command_line(TrainConfig, run_with(ZeroDivisionError()), [])
+
+
+def test_run_gets_the_config_and_what_was_typed() -> None:
+    calls: list[tuple[TrainConfig, Mapping[str, Any]]] = []
+    command_line(TrainConfig, lambda config, typed: calls.append((config, typed)), ["--preset=book", "--lr1=0.1"])
+    ((config, typed),) = calls
+    assert (config.loss, config.lr1, config.batch_size) == ("bce", 0.1, 256)
+    assert typed == {"preset": "book", "lr1": 0.1}
+
+
+def test_words_come_from_the_process_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--nogen", "7"])
+    calls: list[GenerateConfig] = []
+    command_line(GenerateConfig, lambda config, _: calls.append(config))
+    assert calls[0].gen_num == 7
+
+
+@pytest.mark.parametrize("words", ["--help", "-h", "--bach_size=3 --help", "stray -- -h"])
+def test_help_runs_nothing(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command_line(TrainConfig, run_with(AssertionError("ran")), words.split())
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: python train.py ")
+    assert err == ""
+
+
+@pytest.mark.parametrize("config_type", CONFIGS)
+def test_every_option_has_a_meaning(config_type: type) -> None:
+    texts = meanings(config_type)
+    assert list(texts) == [field.name for field in dataclasses.fields(config_type)]
+    assert all(len(text) > 10 for text in texts.values())
+
+
+@pytest.mark.parametrize("config_type", CONFIGS)
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_help_fits_the_terminal(config_type: type, width: int) -> None:
+    text = help_text(config_type, "train.py", width)
+    # An option's own name and an example are not broken.
+    free = [line for line in text.splitlines() if not line.startswith(("  --", "  python", "usage"))]
+    assert max(map(len, free)) <= max(width, 40)
+    assert width < 80 or max(map(len, text.splitlines())) <= width
+    assert text.isascii()
+
+
+def test_help_says_types_defaults_and_presets() -> None:
+    text = " ".join(help_text(TrainConfig, "train.py", 80).split())
+    assert "--batch_size=INT faces per step. (default=64; book=256)" in text
+    assert "--[no]gpu train on the GPU" in text
+    assert "--resume[=TEXT] go on" in text
+    assert "--run=TEXT name of the run" in text
+    assert "--penalty=none|exact|approximate gradient penalty" in text
+    assert "by finite difference. (default=approximate; book=none)" in text
+    assert "(default=checkpoints/anime-faces-96.pt)" in help_text(GenerateConfig, "generate.py", 80)
+
+
+@pytest.mark.parametrize(("config_type", "words"), [(kind, words) for kind in CONFIGS for words in EXAMPLES[kind]])
+def test_examples_in_the_help_are_right(config_type: type, words: str) -> None:
+    assert parse(config_type, words.split())
+
+
+SCRIPT = """
+import sys
+from config import TrainConfig
+from gan.command_line import command_line
+
+def run(config, typed):
+    assert "torch" not in sys.modules
+    if config.seed == 1:
+        raise KeyboardInterrupt
+    if config.seed == 2:
+        raise RuntimeError("a bug")
+    print("ran", config.run)
+
+if __name__ == "__main__":
+    command_line(TrainConfig, run)
+"""
+
+
+def start(tmp_path: Path, *words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    """Run the script above; it is named train.py, and finds the program beside it in the path."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    streams = streams or {"stdout": subprocess.PIPE}
+    return subprocess.run(
+        [sys.executable, str(script), *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PAGER": "false"},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        **streams,
+    )
+
+
+def test_process_runs_without_torch(tmp_path: Path) -> None:
+    done = start(tmp_path, "--run", "猫")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran 猫\n", "")
+
+
+def test_process_exit_codes(tmp_path: Path) -> None:
+    wrong = start(tmp_path, "--bach_size=4")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "train.py: unknown option --bach_size; did you mean --batch_size?\n"
+    interrupted = start(tmp_path, "--seed=1")
+    assert (interrupted.returncode, interrupted.stderr) == (130, "train.py: interrupted\n")
+    bug = start(tmp_path, "--seed=2")
+    assert bug.returncode == 1
+    assert bug.stderr.startswith("Traceback")
+    assert "fire" not in bug.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_help_into_a_closed_pipe(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = start(tmp_path, "--help", stdout=write)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,202 @@
+"""Options: presets, limits, refusals, and the way through a checkpoint and back."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config import (
+    ALIASES,
+    CHANGEABLE_ON_RESUME,
+    GENERATE_LIMITS,
+    IMAGE_SIZES,
+    PRESETS,
+    TRAIN_LIMITS,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    GenerateConfig,
+    ModelConfig,
+    TrainConfig,
+    UserError,
+    resolve,
+    restore,
+)
+
+CONFIGS = [(TrainConfig, TRAIN_LIMITS), (GenerateConfig, GENERATE_LIMITS)]
+
+
+def names(config_type: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(config_type)}
+
+
+def refusal(config_type: Any, **options: Any) -> str:
+    """What is said of wrong options: one line."""
+    with pytest.raises(ConfigError) as refused:
+        resolve(config_type, options)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_sets_its_options_and_no_others(preset: Any) -> None:
+    config = dataclasses.asdict(resolve(TrainConfig, {"preset": preset}))
+    assert config == {**dataclasses.asdict(TrainConfig()), **PRESETS[preset], "preset": preset}
+
+
+def test_default_preset_is_the_default() -> None:
+    assert resolve(TrainConfig, {}) == resolve(TrainConfig, {"preset": "default"}) == TrainConfig()
+
+
+def test_book_preset_is_the_first_edition() -> None:
+    book = resolve(TrainConfig, {"preset": "book"})
+    assert (book.nz, book.ngf, book.ndf, book.image_size, book.batch_size) == (100, 64, 64, 96, 256)
+    assert (book.lr1, book.lr2, book.beta1, book.beta2) == (2e-4, 2e-4, 0.5, 0.999)
+    assert (book.loss, book.penalty, book.d_norm, book.to_rgb) == ("bce", "none", "batch", "book")
+    assert (book.d_every, book.g_every, book.max_epoch) == (1, 5, 200)
+    assert (book.ema_half_life_images, book.flip, book.translate, book.holdout) == (0, 0, 0, 0)
+
+
+def test_typed_option_wins_over_the_preset_even_with_the_default_value() -> None:
+    typed = {"preset": "book", "batch_size": 8, "g_every": TrainConfig().g_every}
+    config = resolve(TrainConfig, typed)
+    assert (config.batch_size, config.g_every, config.loss) == (8, 1, "bce")
+
+
+@pytest.mark.parametrize(("config_type", "limits"), CONFIGS)
+def test_value_beyond_its_limits_is_named_with_them(config_type: Any, limits: dict[str, tuple[float, float]]) -> None:
+    for name, (least, greatest) in limits.items():
+        expected = f"at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+        for value in (least - 1, math.nextafter(least, -math.inf), greatest + 1, -math.inf, math.inf, math.nan):
+            assert refusal(config_type, **{name: value}) == f"--{name}: must be {expected}; got {value}"
+
+
+@pytest.mark.parametrize(("config_type", "limits"), CONFIGS)
+def test_both_ends_of_every_limit_are_allowed(config_type: Any, limits: dict[str, tuple[float, float]]) -> None:
+    for name, ends in limits.items():
+        for end in ends:
+            if math.isfinite(end):
+                options: dict[str, Any] = {"gen_num": 1} if config_type is GenerateConfig else {}
+                assert getattr(resolve(config_type, {**options, name: end}), name) == end
+
+
+@pytest.mark.parametrize(("config_type", "limits"), CONFIGS)
+def test_every_number_has_limits(config_type: Any, limits: dict[str, tuple[float, float]]) -> None:
+    numbers = {f.name for f in dataclasses.fields(config_type) if re.search(r"\b(int|float)\b", str(f.type))}
+    assert numbers - {"image_size"} == set(limits)
+
+
+@pytest.mark.parametrize("size", [0, 95, 97, 512, -96])
+def test_image_size_is_one_of_a_few(size: int) -> None:
+    assert refusal(TrainConfig, image_size=size) == (
+        f"--image_size: must be one of 32, 48, 64, 96, 128, 192, 256; got {size}"
+    )
+
+
+def test_every_listed_image_size_is_allowed() -> None:
+    assert [resolve(TrainConfig, {"image_size": size}).image_size for size in IMAGE_SIZES] == list(IMAGE_SIZES)
+
+
+@pytest.mark.parametrize("penalty", ["exact", "approximate"])
+def test_penalty_is_refused_where_batchnorm_mixes_the_batch(penalty: str) -> None:
+    said = refusal(TrainConfig, d_norm="batch", penalty=penalty)
+    assert f"--penalty={penalty}" in said
+    assert "--d_norm=none" in said
+    resolve(TrainConfig, {"d_norm": "batch", "penalty": "none"})
+    resolve(TrainConfig, {"d_norm": "spectral", "penalty": penalty})
+
+
+def test_going_on_and_starting_anew_exclude_each_other() -> None:
+    said = refusal(TrainConfig, resume="True", init=Path("a.pt"))
+    assert "--resume" in said
+    assert "--init" in said
+
+
+@pytest.mark.parametrize("run", ["", ".", "..", "a/b", "/a", "a/", "../a"])
+def test_name_of_a_run_is_a_plain_name(run: str) -> None:
+    assert refusal(TrainConfig, run=run).startswith("--run: ")
+
+
+@pytest.mark.parametrize("run", ["a", "first run", "2026-11-01.b", "初音"])
+def test_plain_names_of_runs_are_allowed(run: str) -> None:
+    assert resolve(TrainConfig, {"run": run}).run == run
+
+
+def test_faces_are_chosen_from_at_least_as_many() -> None:
+    said = refusal(GenerateConfig, gen_num=10, gen_search_num=9)
+    assert said.startswith("--gen_search_num: ")
+    assert "10" in said
+    assert said.endswith("got 9")
+    assert resolve(GenerateConfig, {"gen_num": 10, "gen_search_num": 10}).gen_search_num == 10
+
+
+@pytest.mark.parametrize("name", ["faces", "faces.gif", "faces.pt", "png"])
+def test_picture_needs_a_format_that_is_known(name: str) -> None:
+    assert refusal(GenerateConfig, gen_img=Path(name)).startswith("--gen_img: ")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.JPG", "a.jpeg", "some/where/a.webp"])
+def test_known_formats_are_allowed(name: str) -> None:
+    assert resolve(GenerateConfig, {"gen_img": Path(name)}).gen_img == Path(name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preset": "book", "gpu": False},
+        {"data_path": Path("a b/c.zip"), "save_path": Path("out"), "init": Path("w.pt"), "run": "r", "num_workers": 3},
+        {"resume": "checkpoints/r", "lr1": 1 / 3, "seed": 2**53},
+    ],
+)
+def test_config_survives_json(options: dict[str, Any]) -> None:
+    config = resolve(TrainConfig, options)
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(config).items()}
+    assert restore(TrainConfig, json.loads(json.dumps(plain))) == config
+
+
+def test_option_of_another_version_is_no_silent_loss() -> None:
+    with pytest.raises(TypeError, match="momentum"):
+        restore(TrainConfig, {**dataclasses.asdict(TrainConfig()), "momentum": 0.9})
+
+
+def test_stored_value_out_of_range_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--batch_size"):
+        restore(TrainConfig, {"batch_size": 0})
+
+
+def test_model_is_the_part_that_decides_the_shapes() -> None:
+    config = resolve(TrainConfig, {"preset": "book", "image_size": 64, "nz": 7, "ngf": 5, "ndf": 6})
+    expected = ModelConfig(arch="dcgan", image_size=64, nz=7, ngf=5, ndf=6, d_norm="batch", to_rgb="book")
+    assert config.model == expected
+
+
+@pytest.mark.parametrize("config_type", [ModelConfig, TrainConfig, GenerateConfig])
+def test_every_option_is_described_in_order(config_type: Any) -> None:
+    described = re.findall(r"^ {4,8}(\w+): \S", config_type.__doc__.partition("Args:")[2], re.MULTILINE)
+    assert described == [f.name for f in dataclasses.fields(config_type)]
+
+
+def test_names_in_tables_are_options() -> None:
+    assert names(TrainConfig) >= CHANGEABLE_ON_RESUME
+    assert set(ALIASES.values()) <= names(TrainConfig) | names(GenerateConfig)
+    assert not set(ALIASES) & (names(TrainConfig) | names(GenerateConfig))
+    assert all(set(preset) <= names(TrainConfig) - {"preset"} for preset in PRESETS.values())
+
+
+def test_what_defines_the_networks_cannot_change_on_resume() -> None:
+    assert not CHANGEABLE_ON_RESUME & (names(ModelConfig) | {"batch_size", "seed", "loss", "precision", "preset"})
+
+
+def test_configs_cannot_be_changed() -> None:
+    for config in (TrainConfig(), GenerateConfig()):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            config.seed = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_all_errors_of_users_are_caught_as_one() -> None:
+    assert all(issubclass(error, UserError) for error in (ConfigError, DataError, CheckpointError))

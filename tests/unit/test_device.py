@@ -1,0 +1,153 @@
+"""What the machine has is asked in one place, and said in words."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from gan import device
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _denormals() -> Iterator[None]:
+    yield
+    torch.set_flush_denormal(False)
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, accelerator: str | None) -> None:
+    found = None if accelerator is None else torch.device(accelerator)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: found)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "chosen", "said"),
+    [
+        (None, None, "cpu", "device: CPU"),
+        (None, False, "cpu", "device: CPU"),
+        (None, True, "cpu", "no GPU found"),
+        ("mps", None, "mps", "device: mps"),
+        ("xpu", True, "xpu", "device: xpu"),
+        ("mps", False, "cpu", "device: CPU"),
+    ],
+)
+def test_best_device_is_taken_unless_forbidden_and_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str | None, gpu: bool | None, chosen: str, said: str
+) -> None:
+    machine(monkeypatch, accelerator)
+    lines: list[str] = []
+    assert device.choose_device(gpu, lines.append).type == chosen
+    assert len(lines) == 1
+    assert lines[0].startswith(said)
+    assert "\n" not in lines[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no GPU")
+def test_gpu_of_this_machine_is_taken() -> None:
+    assert device.choose_device(None, lambda _: None).type != "cpu"
+
+
+def test_numbers_too_small_to_matter_are_flushed_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU cannot")
+    torch.set_flush_denormal(False)
+    tiny = torch.full((4,), 1e-30)
+    assert (tiny * 1e-10).all()
+    device.choose_device(None, lambda _: None)
+    assert not (tiny * 1e-10).any()
+
+
+def test_cpu_is_described_with_its_threads() -> None:
+    assert re.fullmatch(rf"CPU, {torch.get_num_threads()} threads, \S+", device.describe(CPU))
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_precision_that_was_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch, asked: device.Precision) -> None:
+    monkeypatch.setattr(device, "_seconds", lambda _: pytest.fail("measured"))
+    assert device.choose_precision(asked, CPU) == asked
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "bf16"), (0.79, "bf16"), (0.95, "fp32"), (3.0, "fp32")])
+def test_cpu_gets_bf16_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: str) -> None:
+    monkeypatch.setattr(device, "_seconds", lambda precision: {"bf16": seconds, "fp32": 1.0}[precision])
+    assert device.choose_precision("auto", CPU) == chosen
+
+
+def test_measuring_this_cpu_settles_the_precision() -> None:
+    assert device.choose_precision("auto", CPU) in ("fp32", "bf16")
+
+
+@pytest.mark.parametrize(("supported", "chosen"), [(True, "bf16"), (False, "fp32")])
+def test_nvidia_gpu_gets_bf16_where_its_hardware_has_it(
+    monkeypatch: pytest.MonkeyPatch, supported: bool, chosen: str
+) -> None:
+    def is_supported(including_emulation: bool = True) -> bool:
+        return supported or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    assert device.choose_precision("auto", torch.device("cuda")) == chosen
+
+
+def test_other_gpus_get_fp32() -> None:
+    assert device.choose_precision("auto", torch.device("mps")) == "fp32"
+
+
+def test_autocast_computes_in_bf16_only_inside_and_only_where_asked() -> None:
+    conv, images = nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8)
+    with device.autocast(CPU, "bf16"):
+        assert conv(images).dtype == torch.bfloat16
+    with device.autocast(CPU, "fp32"):
+        assert conv(images).dtype == torch.float32
+    assert conv(images).dtype == torch.float32
+
+
+def test_placing_makes_channels_last_and_keeps_the_numbers() -> None:
+    conv = nn.Conv2d(3, 4, 3)
+    before = conv.weight.detach().clone()
+    placed = device.place(conv, CPU)
+    assert placed is conv
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(conv.weight, before)
+
+
+def test_adam_is_the_papers() -> None:
+    """Kingma and Ba 2015, algorithm 1, three steps by hand."""
+    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
+    lr, (b1, b2), eps = 0.1, (0.5, 0.9), 1e-8
+    adam = device.adam([weight], lr, (b1, b2), CPU)
+    expected, m, v = [1.0, -2.0], [0.0, 0.0], [0.0, 0.0]
+    for t, gradient in enumerate(([3.0, -0.1], [1.0, 0.2], [-2.0, 0.0]), 1):
+        weight.grad = torch.tensor(gradient)
+        adam.step()
+        for i, g in enumerate(gradient):
+            m[i] = b1 * m[i] + (1 - b1) * g
+            v[i] = b2 * v[i] + (1 - b2) * g * g
+            expected[i] -= lr * m[i] / (1 - b1**t) / ((v[i] / (1 - b2**t)) ** 0.5 + eps)
+    assert weight.tolist() == pytest.approx(expected, rel=1e-5)
+    assert adam.defaults["fused"]
+
+
+def test_faces_may_take_two_fifths_of_a_free_gpu_and_nothing_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 5000))
+    assert device.has_room(torch.device("cuda"), 399)
+    assert not device.has_room(torch.device("cuda"), 401)
+    assert not device.has_room(CPU, 1)
+
+
+def test_running_out_of_memory_is_recognised() -> None:
+    with pytest.raises(RuntimeError) as real:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert device.out_of_memory(real.value)
+    assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
+    assert device.out_of_memory(MemoryError())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("not enough memory"), OSError(28, "full")])
+def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
+    assert not device.out_of_memory(error)

@@ -1,0 +1,108 @@
+"""[-1, 1] and uint8, grids, and pictures that are never half written."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gan.images import grid, save_picture, to_pixels, to_tensor
+
+ALL = torch.arange(256, dtype=torch.uint8)
+
+
+def all_values() -> torch.Tensor:
+    """One picture (1, 16, 16, 3) with all 256 values in each channel, in three orders."""
+    return torch.stack([ALL, ALL.flip(0), ALL.roll(100)], -1).reshape(1, 16, 16, 3)
+
+
+def test_all_values_survive_the_way_to_the_network_and_back() -> None:
+    pixels = all_values()
+    assert np.array_equal(to_pixels(to_tensor(pixels)), pixels.numpy())
+    assert np.array_equal(to_pixels(to_tensor(pixels).contiguous()), pixels.numpy())
+
+
+def test_values_become_minus_one_to_one_in_even_steps() -> None:
+    images = to_tensor(all_values())
+    assert (images.shape, images.dtype) == ((1, 3, 16, 16), torch.float32)
+    assert (images.min().item(), images.max().item()) == (-1.0, 1.0)
+    torch.testing.assert_close(images[0, 0].flatten(), torch.linspace(-1, 1, 256), rtol=0, atol=1e-6)
+
+
+def test_making_tensors_leaves_the_pixels_alone_and_is_channels_last() -> None:
+    pixels = all_values().repeat(2, 1, 1, 1)
+    before = pixels.clone()
+    images = to_tensor(pixels)
+    assert torch.equal(pixels, before)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_making_pixels_rounds_clamps_and_leaves_the_images_alone() -> None:
+    values = [-9.0, -1.0, -1 + 0.4 / 127.5, -1 + 0.6 / 127.5, 0.0, 1 - 0.6 / 127.5, 1 - 0.4 / 127.5, 9.0]
+    images = torch.tensor(values).expand(1, 3, 1, 8).clone()
+    before = images.clone()
+    assert to_pixels(images)[0, 0, :, 0].tolist() == [0, 0, 0, 1, 128, 254, 255, 255]
+    assert torch.equal(images, before)
+
+
+def test_pixels_of_half_precision_images_with_a_graph_are_contiguous_uint8() -> None:
+    pixels = to_pixels(torch.zeros(2, 3, 4, 5, dtype=torch.bfloat16, requires_grad=True))
+    assert (pixels.shape, pixels.dtype, pixels.flags.c_contiguous) == ((2, 4, 5, 3), np.uint8, True)
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "rows_and_columns"),
+    [(1, None, (1, 1)), (2, None, (1, 2)), (5, None, (2, 3)), (64, None, (8, 8)), (5, 2, (3, 2)), (2, 4, (1, 4))],
+)
+def test_grid_lays_pictures_out_in_rows_on_white(
+    n: int, columns: int | None, rows_and_columns: tuple[int, int]
+) -> None:
+    height, width, gap = 3, 4, 2
+    pictures = np.random.default_rng(0).integers(0, 255, (n, height, width, 3), np.uint8)  # none is white
+    sheet = grid(pictures, columns, gap)
+    rows, across = rows_and_columns
+    assert sheet.shape == (rows * (height + gap) + gap, across * (width + gap) + gap, 3)
+    for i, picture in enumerate(pictures):
+        top, left = gap + i // across * (height + gap), gap + i % across * (width + gap)
+        assert np.array_equal(sheet[top : top + height, left : left + width], picture)
+    assert (sheet == 255).sum() == sheet.size - pictures.size
+
+
+def test_picture_is_saved_as_it_is_and_its_folder_made(tmp_path: Path) -> None:
+    picture = all_values().numpy()[0]
+    path = tmp_path / "a" / "b" / "face.png"
+    save_picture(picture, path)
+    assert np.array_equal(np.asarray(Image.open(path)), picture)
+    assert os.listdir(path.parent) == ["face.png"]
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".jpeg", ".webp", ".PNG"])
+def test_suffix_decides_the_format(tmp_path: Path, suffix: str) -> None:
+    save_picture(np.full((8, 8, 3), 100, np.uint8), tmp_path / f"face{suffix}")
+    with Image.open(tmp_path / f"face{suffix}") as saved:
+        assert saved.format == {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".PNG": "PNG"}[suffix]
+        assert abs(np.asarray(saved).astype(int) - 100).max() <= 3
+
+
+def test_failing_write_leaves_the_old_picture_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "face.png"
+    save_picture(all_values().numpy()[0], path)
+    before = path.read_bytes()
+
+    def fail(self: object, to: Path, **_: object) -> None:
+        Path(to).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        save_picture(np.zeros((4, 4, 3), np.uint8), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["face.png"]
+
+
+def test_folder_that_cannot_be_made_is_an_oserror(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        save_picture(np.zeros((4, 4, 3), np.uint8), tmp_path / "file" / "face.png")

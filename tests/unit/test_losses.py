@@ -1,0 +1,162 @@
+"""Losses and penalties against numbers worked out by hand and against discriminators of known gradient."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from config import Loss
+from gan.losses import approximate_penalty, discriminator_loss, exact_penalty, generator_loss, gradient_penalty
+
+LOG3 = math.log(3)  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
+REAL = torch.tensor([LOG3, 0.0])
+FAKE = torch.tensor([-LOG3, LOG3])
+
+
+class Linear:
+    """D(x) = <w, x> + b, whose gradient is w everywhere."""
+
+    def __init__(self) -> None:
+        self.w = (torch.arange(12.0).reshape(3, 2, 2) - 4) / 10
+        self.w.requires_grad_()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return (images * self.w).sum((1, 2, 3)) + 7
+
+
+SQUARED_NORM = 1.7  # of Linear.w: the squares of -4 to 7 add up to 170
+
+
+def test_bce_of_the_discriminator_is_minus_log_of_the_right_answers() -> None:
+    # real: -log 3/4, -log 1/2; fake: -log (1 - 1/4), -log (1 - 3/4)
+    expected = -(math.log(0.75) + math.log(0.5)) / 2 - (math.log(0.75) + math.log(0.25)) / 2
+    assert discriminator_loss("bce", REAL, FAKE).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_bce_of_the_generator_is_minus_log_of_being_taken_for_real() -> None:
+    expected = -(math.log(0.25) + math.log(0.75)) / 2
+    assert generator_loss("bce", None, FAKE).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_rp_compares_each_fake_with_the_real_at_its_place() -> None:
+    # real - fake: 2 log 3 and -log 3, so sigmoids 9/10 and 1/4
+    d = discriminator_loss("rp", REAL, FAKE).item()
+    g = generator_loss("rp", REAL, FAKE).item()
+    assert d == pytest.approx(-(math.log(0.9) + math.log(0.25)) / 2, rel=1e-6)
+    assert g == pytest.approx(-(math.log(0.1) + math.log(0.75)) / 2, rel=1e-6)
+
+
+def test_rp_without_reals_is_refused() -> None:
+    with pytest.raises(ValueError, match="reals"):
+        generator_loss("rp", None, FAKE)
+
+
+@pytest.mark.parametrize("size", [50.0, 1e4])
+@pytest.mark.parametrize("loss", ["bce", "rp"])
+def test_losing_side_has_a_full_gradient_at_extreme_logits(loss: Loss, size: float) -> None:
+    high, low = torch.tensor([size]), torch.tensor([-size])
+    fake = low.clone().requires_grad_()
+    g_loss = generator_loss(loss, high, fake)
+    (g_gradient,) = torch.autograd.grad(g_loss, fake)
+    real = low.clone().requires_grad_()
+    d_loss = discriminator_loss(loss, real, high)
+    (d_gradient,) = torch.autograd.grad(d_loss, real)
+    assert (g_gradient.item(), d_gradient.item()) == pytest.approx((-1, -1), abs=1e-6)
+    assert g_loss.item() == pytest.approx(size if loss == "bce" else 2 * size)
+    assert d_loss.item() == pytest.approx(2 * size)
+
+
+@pytest.mark.parametrize("size", [50.0, 1e4])
+@pytest.mark.parametrize("loss", ["bce", "rp"])
+def test_winning_side_has_a_loss_of_nearly_nothing_at_extreme_logits(loss: Loss, size: float) -> None:
+    high, low = torch.tensor([size]), torch.tensor([-size])
+    assert discriminator_loss(loss, high, low).item() == pytest.approx(0, abs=1e-20)
+    assert generator_loss(loss, low, high).item() == pytest.approx(0, abs=1e-20)
+
+
+@pytest.mark.parametrize("loss", ["bce", "rp"])
+def test_losses_of_half_precision_logits_are_computed_in_float32(loss: Loss) -> None:
+    real, fake = torch.tensor([300.0], dtype=torch.bfloat16), torch.tensor([1.0], dtype=torch.bfloat16)
+    for value in (discriminator_loss(loss, fake, real), generator_loss(loss, real, fake)):
+        assert value.dtype == torch.float32
+
+
+def test_exact_penalty_is_the_squared_norm_of_the_gradient() -> None:
+    penalty = exact_penalty(Linear(), torch.randn(5, 3, 2, 2))
+    assert penalty.item() == pytest.approx(SQUARED_NORM, rel=1e-6)
+
+
+def test_exact_penalty_is_the_mean_over_images() -> None:
+    # D(x) = sum x^2 / 2 has the gradient x: squared norms 12 * 1 and 12 * 9
+    images = torch.stack([torch.ones(3, 2, 2), torch.full((3, 2, 2), 3.0)])
+    penalty = exact_penalty(lambda x: x.square().sum((1, 2, 3)) / 2, images)
+    assert penalty.item() == pytest.approx((12 + 108) / 2, rel=1e-6)
+
+
+def test_exact_penalty_pulls_the_parameters_of_the_discriminator() -> None:
+    linear = Linear()
+    (pull,) = torch.autograd.grad(exact_penalty(linear, torch.randn(5, 3, 2, 2)), linear.w)
+    torch.testing.assert_close(pull, 2 * linear.w.detach())
+
+
+def test_exact_penalty_leaves_its_images_without_a_gradient() -> None:
+    images = torch.randn(2, 3, 2, 2)
+    exact_penalty(Linear(), images).backward()
+    assert not images.requires_grad
+    assert images.grad is None
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.5])
+def test_approximate_penalty_of_a_linear_discriminator_is_the_squared_slope_along_the_noise(scale: float) -> None:
+    linear, images = Linear(), torch.zeros(2, 3, 2, 2)
+    noise = torch.zeros(2, 3, 2, 2)
+    noise[0, 0, 0, 0], noise[1, 2, 1, 1] = 2.0, -1.0  # slopes 2 * -0.4 and -1 * 0.7
+    penalty = approximate_penalty(linear, images, linear(images), noise, scale)
+    (pull,) = torch.autograd.grad(penalty, linear.w)
+    assert penalty.item() == pytest.approx((0.64 + 0.49) / 2, rel=1e-3)
+    expected = torch.zeros(3, 2, 2)
+    expected[0, 0, 0], expected[2, 1, 1] = 2.0 * -0.8, -1.0 * -0.7  # mean of 2 slope n
+    torch.testing.assert_close(pull, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_approximate_penalty_is_the_exact_one_in_expectation() -> None:
+    linear, n = Linear(), 200_000
+    images = torch.zeros(n, 3, 2, 2)
+    random = torch.Generator().manual_seed(0)
+    penalty = gradient_penalty("approximate", linear, images, linear(images), random, 0.1)
+    deviation = SQUARED_NORM * math.sqrt(2 / n)  # (w . n)^2 has variance 2 |w|^4
+    assert penalty.item() == pytest.approx(SQUARED_NORM, abs=5 * deviation)
+
+
+def test_approximate_penalty_tends_to_the_exact_one_for_a_curved_discriminator() -> None:
+    def curved(x: Tensor) -> Tensor:
+        return (3 * x).sin().sum((1, 2, 3))
+
+    random = torch.Generator().manual_seed(1)
+    image = torch.randn(1, 3, 2, 2, generator=random).double()
+    images, noise = image.expand(100_000, -1, -1, -1), torch.randn(100_000, 3, 2, 2, generator=random).double()
+    exact = exact_penalty(curved, image).item()
+    off = [
+        abs(approximate_penalty(curved, images, curved(images), noise, s).item() / exact - 1) for s in (1.0, 0.1, 0.02)
+    ]
+    assert off[0] > 0.2
+    assert off[1] < 0.1
+    assert off[2] < 0.03
+
+
+def test_exact_penalty_is_chosen_by_name_and_draws_nothing() -> None:
+    linear, images, random = Linear(), torch.randn(4, 3, 2, 2), torch.Generator().manual_seed(0)
+    before = random.get_state()
+    penalty = gradient_penalty("exact", linear, images, linear(images), random, 0.1)
+    assert penalty.item() == pytest.approx(SQUARED_NORM, rel=1e-6)
+    assert torch.equal(random.get_state(), before)
+
+
+def test_approximate_penalty_depends_on_its_random_numbers_alone() -> None:
+    linear, images = Linear(), torch.randn(4, 3, 2, 2)
+    first, again, other = (
+        gradient_penalty("approximate", linear, images, linear(images), torch.Generator().manual_seed(s), 0.1).item()
+        for s in (3, 3, 4)
+    )
+    assert first == again != other

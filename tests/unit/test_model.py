@@ -1,0 +1,210 @@
+"""The two networks: the book's first edition to the letter, and what must hold at every size."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from config import IMAGE_SIZES, ModelConfig
+from model import Discriminator, Generator
+
+SMALL = ModelConfig(arch="dcgan", image_size=32, nz=10, ngf=8, ndf=8, d_norm="none", to_rgb="fine")
+BOOK = ModelConfig(arch="dcgan", image_size=96, nz=100, ngf=64, ndf=64, d_norm="batch", to_rgb="book")
+
+# Layers as chapter 7 of the book lists them: (in, out, kernel, stride, padding), all without bias.
+BOOK_GENERATOR = [
+    ("ConvTranspose2d", 100, 512, 4, 1, 0), ("BatchNorm2d", 512), ("ReLU",),
+    ("ConvTranspose2d", 512, 256, 4, 2, 1), ("BatchNorm2d", 256), ("ReLU",),
+    ("ConvTranspose2d", 256, 128, 4, 2, 1), ("BatchNorm2d", 128), ("ReLU",),
+    ("ConvTranspose2d", 128, 64, 4, 2, 1), ("BatchNorm2d", 64), ("ReLU",),
+    ("ConvTranspose2d", 64, 3, 5, 3, 1), ("Tanh",),
+]  # fmt: skip
+BOOK_DISCRIMINATOR = [
+    ("Conv2d", 3, 64, 5, 3, 1), ("LeakyReLU", 0.2),
+    ("Conv2d", 64, 128, 4, 2, 1), ("BatchNorm2d", 128), ("LeakyReLU", 0.2),
+    ("Conv2d", 128, 256, 4, 2, 1), ("BatchNorm2d", 256), ("LeakyReLU", 0.2),
+    ("Conv2d", 256, 512, 4, 2, 1), ("BatchNorm2d", 512), ("LeakyReLU", 0.2),
+    ("Conv2d", 512, 1, 4, 1, 0),
+]  # fmt: skip
+
+
+def changed(config: ModelConfig, **values: Any) -> ModelConfig:
+    return dataclasses.replace(config, **values)
+
+
+def layers(network: Generator | Discriminator) -> list[tuple[object, ...]]:
+    """Describe a network as the book lists it."""
+    found: list[tuple[object, ...]] = []
+    for layer in network.main:
+        numbers: tuple[object, ...] = ()
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            assert (layer.bias, layer.groups, layer.output_padding, layer.dilation) == (None, 1, (0, 0), (1, 1))
+            pairs = layer.kernel_size, layer.stride, layer.padding
+            assert all(pair == (pair[0], pair[0]) for pair in pairs)
+            numbers = (layer.in_channels, layer.out_channels, *(pair[0] for pair in pairs))
+        elif isinstance(layer, nn.BatchNorm2d):
+            assert layer.affine
+            assert (layer.eps, layer.momentum) == (1e-5, 0.1)
+            numbers = (layer.num_features,)
+        elif isinstance(layer, nn.LeakyReLU):
+            numbers = (layer.negative_slope,)
+        found.append((type(layer).__name__, *numbers))
+    return found
+
+
+def test_book_networks_are_those_of_the_first_edition() -> None:
+    assert layers(Generator(BOOK)) == BOOK_GENERATOR
+    assert layers(Discriminator(BOOK)) == BOOK_DISCRIMINATOR
+
+
+@pytest.mark.parametrize(("network", "listed"), [(Generator, BOOK_GENERATOR), (Discriminator, BOOK_DISCRIMINATOR)])
+def test_book_weights_have_the_names_and_number_of_the_first_edition(network: Any, listed: list[Any]) -> None:
+    names, count = [], 0
+    for i, (kind, *numbers) in enumerate(listed):
+        if "Conv" in kind:
+            names.append(f"main.{i}.weight")
+            count += numbers[0] * numbers[1] * numbers[2] ** 2
+        elif kind == "BatchNorm2d":
+            names += [f"main.{i}.{x}" for x in "weight bias running_mean running_var num_batches_tracked".split()]
+            count += 2 * numbers[0]
+    built = network(BOOK)
+    assert list(built.state_dict()) == names
+    assert sum(p.numel() for p in built.parameters()) == count
+
+
+@pytest.mark.parametrize("to_rgb", ["book", "fine"])
+@pytest.mark.parametrize("size", IMAGE_SIZES)
+def test_every_size_has_faces_of_that_size_and_one_logit_each(size: int, to_rgb: str) -> None:
+    config = changed(SMALL, image_size=size, to_rgb=to_rgb, ngf=4, ndf=4)
+    with torch.no_grad():
+        faces = Generator(config)(torch.randn(2, config.nz))
+        logits = Discriminator(config)(faces)
+    assert faces.shape == (2, 3, size, size)
+    assert logits.shape == (2,)
+
+
+def test_smallest_networks_that_the_options_allow_work() -> None:
+    for to_rgb in ("book", "fine"):
+        config = changed(SMALL, to_rgb=to_rgb, nz=1, ngf=1, ndf=1)
+        faces = Generator(config)(torch.randn(3, 1))
+        Discriminator(config)(faces).sum().backward()
+        assert faces.shape == (3, 3, 32, 32)
+        assert faces.std(0).max() > 0  # depends on z
+
+
+@pytest.mark.parametrize("d_norm", ["batch", "spectral", "none"])
+def test_single_face_gets_a_logit_of_shape_one(d_norm: str) -> None:
+    discriminator = Discriminator(changed(SMALL, d_norm=d_norm)).eval()
+    assert discriminator(torch.zeros(1, 3, 32, 32)).shape == (1,)
+
+
+@pytest.mark.parametrize("to_rgb", ["book", "fine"])
+def test_faces_fill_the_range_and_never_leave_it(to_rgb: str) -> None:
+    generator = Generator(changed(SMALL, to_rgb=to_rgb))
+    for parameter in generator.parameters():
+        nn.init.normal_(parameter)  # far larger than any trained weight
+    with torch.no_grad():
+        faces = generator(torch.randn(16, SMALL.nz))
+    assert -1 <= faces.min() < -0.99
+    assert 0.99 < faces.max() <= 1
+
+
+def test_logits_are_not_squeezed() -> None:
+    discriminator = Discriminator(SMALL)
+    for parameter in discriminator.parameters():
+        nn.init.normal_(parameter)
+    logits = discriminator(torch.randn(16, 3, 32, 32))
+    assert logits.min() < -10
+    assert logits.max() > 10
+
+
+@pytest.mark.parametrize("to_rgb", ["book", "fine"])
+@pytest.mark.parametrize("d_norm", ["batch", "spectral", "none"])
+def test_initial_weights_are_those_of_dcgan(d_norm: str, to_rgb: str) -> None:
+    config = changed(SMALL, ngf=32, ndf=32, d_norm=d_norm, to_rgb=to_rgb)
+    torch.manual_seed(0)
+    for network in (Generator(config), Discriminator(config)):
+        for name, parameter in network.named_parameters():
+            if name.endswith("bias"):
+                assert not parameter.any(), name
+                continue
+            mean = 0.0 if parameter.dim() == 4 else 1.0  # convolutions, and the scales of BatchNorm
+            deviation = 0.02 / parameter.numel() ** 0.5
+            assert parameter.mean().item() == pytest.approx(mean, abs=5 * deviation), name
+            assert parameter.std().item() == pytest.approx(0.02, abs=5 * deviation / 2**0.5), name
+
+
+def test_all_parameters_get_a_gradient() -> None:
+    for to_rgb in ("book", "fine"):
+        for d_norm in ("batch", "spectral", "none"):
+            config = changed(SMALL, d_norm=d_norm, to_rgb=to_rgb)
+            generator, discriminator = Generator(config), Discriminator(config)
+            discriminator(generator(torch.randn(4, config.nz))).square().sum().backward()
+            parameters = [*generator.named_parameters(), *discriminator.named_parameters()]
+            without = [name for name, p in parameters if p.grad is None or not p.grad.any()]
+            assert without == []
+
+
+def spectral_norms(discriminator: Discriminator) -> list[float]:
+    """Largest singular value of each convolution's weight as a matrix, by full decomposition."""
+    convolutions = [m for m in discriminator.modules() if isinstance(m, nn.Conv2d)]
+    with torch.no_grad():
+        return [torch.linalg.matrix_norm(conv.weight.flatten(1), 2).item() for conv in convolutions]
+
+
+@pytest.mark.parametrize("to_rgb", ["book", "fine"])
+def test_spectral_norm_brings_every_convolution_to_one(to_rgb: str) -> None:
+    discriminator = Discriminator(changed(SMALL, d_norm="spectral", to_rgb=to_rgb))
+    for parameter in discriminator.parameters():
+        nn.init.normal_(parameter)
+    for _ in range(30):
+        discriminator(torch.zeros(1, 3, 32, 32))
+    discriminator.eval()
+    norms = spectral_norms(discriminator)
+    assert len(norms) >= 4
+    assert norms == pytest.approx([1.0] * len(norms), abs=0.05)
+
+
+@pytest.mark.parametrize("d_norm", ["spectral", "none"])
+def test_without_batchnorm_a_logit_depends_on_its_own_image_alone(d_norm: str) -> None:
+    discriminator = Discriminator(changed(SMALL, d_norm=d_norm))
+    images = torch.randn(6, 3, 32, 32, requires_grad=True)
+    (gradient,) = torch.autograd.grad(discriminator(images)[2], images)
+    touched = gradient.flatten(1).abs().sum(1) > 0
+    assert touched.tolist() == [False, False, True, False, False, False]
+
+
+def test_batchnorm_mixes_the_batch() -> None:
+    """The reason why penalties are refused with it; without this the test above could not fail."""
+    discriminator = Discriminator(changed(SMALL, d_norm="batch"))
+    images = torch.randn(6, 3, 32, 32, requires_grad=True)
+    (gradient,) = torch.autograd.grad(discriminator(images)[2], images)
+    assert (gradient.flatten(1).abs().sum(1) > 0).all()
+
+
+def middle_of_a_flat_face(to_rgb: str, size: int) -> Tensor:
+    """A face from equal features and equal weights, away from the borders: shows how evenly pixels are covered."""
+    generator = Generator(changed(SMALL, to_rgb=to_rgb, image_size=size)).eval()
+    for module in generator.modules():
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.constant_(module.weight, 4 / module.weight[:, 0].numel())
+    with torch.no_grad():
+        face = generator(torch.ones(1, SMALL.nz))[0]
+    middle = face[:, 3 * size // 8 : 5 * size // 8, 3 * size // 8 : 5 * size // 8]
+    assert 0.01 < middle.abs().max() < 0.99  # not all the same for being saturated
+    return middle
+
+
+@pytest.mark.parametrize("size", [32, 48, 64, 96])
+def test_fine_ending_covers_all_pixels_evenly(size: int) -> None:
+    middle = middle_of_a_flat_face("fine", size)
+    assert (middle.amax((1, 2)) - middle.amin((1, 2))).max() < 1e-5
+
+
+def test_ending_of_the_book_covers_pixels_unevenly() -> None:
+    """Kernel 5 at stride 3: the grid of speckle in the book's faces."""
+    middle = middle_of_a_flat_face("book", 96)
+    assert middle.max() > 2 * middle.min() > 0
+    torch.testing.assert_close(middle[:, 3:, 3:], middle[:, :-3, :-3])

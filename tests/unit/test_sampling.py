@@ -1,0 +1,221 @@
+"""Drawing faces: a face depends on its seed alone, the best are the best, and memory that runs out is lived with."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from config import CheckpointError, ModelConfig
+from gan import checkpoint, ema, sampling
+from gan.images import to_pixels
+from gan.latent import latents
+from gan.sampling import Sampler
+from model import Discriminator, Generator
+
+CPU = torch.device("cpu")
+MODEL = ModelConfig(arch="dcgan", image_size=96, nz=20, ngf=16, ndf=16, d_norm="none", to_rgb="fine")
+TINY = dataclasses.replace(MODEL, image_size=32, ngf=8, ndf=8)
+
+
+def content(model: ModelConfig = MODEL, seed: int = 0) -> dict[str, Any]:
+    """A checkpoint of networks that make faces of good contrast and logits that differ."""
+    torch.manual_seed(seed)
+    generator, discriminator = Generator(model), Discriminator(model)
+    for module in [*generator.modules(), *discriminator.modules()]:
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.normal_(module.weight, 0, 0.1)
+    ema.estimate_statistics(generator, [torch.randn(64, model.nz)])
+    networks = {"ema": generator.state_dict(), "discriminator": discriminator.state_dict()}
+    return {"config": {}, "model": dataclasses.asdict(model), "images_seen": 640, "step": 10, **networks}
+
+
+@pytest.fixture(scope="module")
+def sampler(tmp_path_factory: pytest.TempPathFactory) -> Sampler:
+    path = tmp_path_factory.mktemp("run") / "latest.pt"
+    checkpoint.save(path, content())
+    return sampling.load(path, CPU)
+
+
+@pytest.fixture(scope="module")
+def ten(sampler: Sampler) -> np.ndarray:
+    """The faces of seeds 0 to 9."""
+    return drawn(sampler, range(10))
+
+
+def drawn(sampler: Sampler, seeds: Any, **options: float) -> np.ndarray:
+    return np.concatenate(list(sampler.faces(seeds, **options)))
+
+
+class Limited(nn.Module):
+    """A generator in small that runs out of memory beyond `most` latents: the face shows its own latent."""
+
+    def __init__(self, most: int, error: Exception) -> None:
+        super().__init__()
+        self.most, self.error, self.batches = most, error, []
+
+    def forward(self, z: Tensor) -> Tensor:
+        if len(z) > self.most:
+            raise self.error
+        self.batches.append(len(z))
+        return z[:, :3, None, None].tanh()
+
+
+class Brightness(nn.Module):
+    def forward(self, faces: Tensor) -> Tensor:
+        return faces.sum((1, 2, 3))
+
+
+def limited(most: int, error: Exception | None = None, batch: int = 64) -> Sampler:
+    error = error or torch.OutOfMemoryError("CUDA out of memory.")
+    return Sampler(Limited(most, error), Brightness(), MODEL, CPU, batch=batch)
+
+
+def test_faces_are_those_of_the_generator(sampler: Sampler, ten: np.ndarray) -> None:
+    assert (ten.shape, ten.dtype) == ((10, 96, 96, 3), np.uint8)
+    assert ten.std() > 20
+    assert len(np.unique(ten.reshape(10, -1), axis=0)) == 10
+    expected = to_pixels(sampler.generator(latents(range(10), MODEL.nz)))
+    assert abs(ten.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "seeds", [[7], range(3), range(5, 10), [9, 0, 3], range(9, -1, -1), [4, 4, 4], [2, *range(1000, 1070), 8]]
+)
+def test_face_is_the_same_whatever_is_drawn_beside_it(sampler: Sampler, ten: np.ndarray, seeds: Any) -> None:
+    faces = drawn(sampler, seeds)
+    assert len(faces) == len(seeds)
+    for seed, face in zip(seeds, faces, strict=True):
+        assert seed >= 10 or np.array_equal(face, ten[seed])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8, 32])
+def test_face_is_the_same_whatever_the_batch(sampler: Sampler, ten: np.ndarray, batch: int) -> None:
+    assert np.array_equal(drawn(dataclasses.replace(sampler, batch=batch), range(10)), ten)
+
+
+def test_mean_and_std_reach_the_latents(sampler: Sampler, ten: np.ndarray) -> None:
+    alike = drawn(sampler, range(5), mean=0.3, std=0.0)
+    assert (alike == alike[0]).all()
+    expected = to_pixels(sampler.generator(torch.full((1, MODEL.nz), 0.3)))[0]
+    assert abs(alike[0].astype(int) - expected).max() <= 1
+    assert abs(drawn(sampler, range(10), std=0.5).astype(int) - ten).mean() > 2
+
+
+def test_drawing_does_not_run_ahead_and_no_seeds_are_no_faces() -> None:
+    sampler = limited(64)
+    batches = sampler.faces(range(10**6))
+    assert len(next(batches)) == 64
+    assert sampler.generator.batches == [64]
+    assert list(sampler.faces([])) == []
+
+
+def test_best_are_those_of_the_highest_logits_in_order(sampler: Sampler) -> None:
+    seeds = range(100, 200)
+    with torch.no_grad():
+        logits = {s: sampler.discriminator(sampler.generator(latents([s], MODEL.nz))).item() for s in seeds}
+    ranking = sorted(seeds, key=lambda s: -logits[s])
+    assert logits[ranking[0]] - logits[ranking[-1]] > 0.1
+    assert sampler.best(seeds, 7) == ranking[:7]
+    assert sampler.best(seeds, 100) == ranking
+
+
+def test_best_ranks_the_samples_of_the_mean_and_std_asked_for() -> None:
+    seeds = range(50)
+    brightness = latents(seeds, MODEL.nz, 2.0, 3.0)[:, :3].tanh().sum(1)
+    assert limited(64).best(seeds, 5, 2.0, 3.0) == brightness.argsort(descending=True)[:5].tolist()
+    assert limited(64).best(seeds, 5) != limited(64).best(seeds, 5, 2.0, 3.0)
+
+
+def test_best_of_equals_are_the_first() -> None:
+    assert limited(64).best(range(90), 3, std=0.0) == [0, 1, 2]
+
+
+def test_choosing_tells_its_progress() -> None:
+    done: list[int] = []
+    limited(64).best(range(150), 1, progress=done.append)
+    assert done == [64, 64, 22]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        MemoryError("Unable to allocate 2.00 GiB for an array"),
+    ],
+)
+def test_batch_is_halved_until_it_fits_and_no_face_is_lost(error: Exception) -> None:
+    sampler, plenty = limited(10, error), limited(64)
+    assert np.array_equal(drawn(sampler, range(30)), drawn(plenty, range(30)))
+    assert sampler.generator.batches == [8, 8, 8, 8]
+    assert limited(10, error).best(range(30), 5) == plenty.best(range(30), 5)
+
+
+def test_single_face_that_does_not_fit_is_an_error() -> None:
+    sampler = limited(0)
+    with pytest.raises(torch.OutOfMemoryError):
+        drawn(sampler, range(3))
+    assert sampler.batch == 1
+
+
+def test_other_errors_are_no_reason_to_go_on() -> None:
+    sampler = limited(0, RuntimeError("shapes differ"))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        drawn(sampler, range(3))
+    assert sampler.batch == 64
+
+
+def test_loaded_networks_are_frozen_and_in_eval(sampler: Sampler) -> None:
+    assert (sampler.model, sampler.images_seen, sampler.device) == (MODEL, 640, CPU)
+    for network in (sampler.generator, sampler.discriminator):
+        assert not any(module.training for module in network.modules())
+        assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_run_means_its_best_checkpoint_else_its_latest(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "latest.pt", {**content(TINY), "images_seen": 1})
+    assert sampling.load(tmp_path, CPU).images_seen == 1
+    checkpoint.save(tmp_path / "best.pt", {**content(TINY), "images_seen": 2})
+    assert sampling.load(tmp_path, CPU).images_seen == 2
+
+
+@pytest.mark.parametrize("d_norm", ["batch", "spectral", "none"])
+def test_half_precision_file_draws_nearly_the_same(tmp_path: Path, d_norm: Any) -> None:
+    full = content(dataclasses.replace(TINY, d_norm=d_norm))
+    half = {
+        k: {n: w.half() if w.is_floating_point() else w for n, w in full[k].items()} for k in ("ema", "discriminator")
+    }
+    checkpoint.save(tmp_path / "full.pt", full)
+    checkpoint.save(tmp_path / "half.pt", {**full, **half})
+    one, two = (drawn(sampling.load(tmp_path / f"{name}.pt", CPU), range(4)) for name in ("full", "half"))
+    assert abs(one.astype(int) - two).max() <= 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {**dataclasses.asdict(TINY), "depth": 3}}, "does not know.*depth"),
+        ({"model": None}, "does not know"),
+        ({"model": {}}, "does not know"),
+        ({"model": dataclasses.asdict(dataclasses.replace(TINY, ngf=9))}, "its generator is another network"),
+        ({"model": dataclasses.asdict(dataclasses.replace(TINY, ndf=9))}, "its discriminator is another network"),
+        ({"ema": {}}, "its generator is another network"),
+    ],
+)
+def test_networks_that_do_not_fit_are_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = tmp_path / "latest.pt"
+    checkpoint.save(path, {**content(TINY), **changes})
+    with pytest.raises(CheckpointError, match=said) as refused:
+        sampling.load(path, CPU)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_checkpoint_without_a_model_is_one_line(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "a.pt", {k: v for k, v in content(TINY).items() if k != "model"})
+    with pytest.raises(CheckpointError, match="does not know"):
+        sampling.load(tmp_path / "a.pt", CPU)

@@ -1,0 +1,235 @@
+"""Train the generator: python train.py --gpu. The algorithm, on one page, in the order it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from config import CheckpointError, ConfigError, TrainConfig
+from gan import checkpoint, ema, latent, losses
+from gan.augment import augment, draw_moves
+from gan.batches import Batches
+from gan.command_line import command_line
+from gan.device import autocast, choose_device, choose_precision, describe, out_of_memory
+from gan.faces import open_pack
+from gan.images import to_pixels
+from gan.monitor import Monitor
+from gan.run import Run, TrainingState, keep_later, new_folder, resumed, stop_signals
+from gan.sampling import BATCH
+
+RETRIES = 3
+"""How often a run is rolled back from a loss that is not a number before it gives up."""
+
+STATISTICS_BATCHES, STATISTICS_BATCH = 16, 128
+"""Latents that the averaged generator's BatchNorm statistics are estimated on."""
+
+
+def due(step: int, every: int) -> bool:
+    """Whether something that happens every `every` steps happens now; 0 turns it off."""
+    return every > 0 and step % every == 0
+
+
+def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, stopping: Callable[[], bool]) -> None:
+    """The training loop, from the state's step to the end of the last epoch or until `stopping()`."""
+    config, device, n = run.config, run.device, run.config.batch_size
+    generator, discriminator = state.generator, state.discriminator
+    cast = functools.partial(autocast, device, run.precision)
+    moves = functools.partial(
+        draw_moves, n=n, image_size=config.image_size, flip=config.flip, translate=config.translate
+    )
+    last, saved, ended = batches.steps(config.max_epoch), time.monotonic(), False
+    if state.step == 0:
+        preview(run, state, monitor)
+        save(run, state, monitor)
+
+    while not ended:
+        state.step += 1
+        random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
+        waiting = time.perf_counter()
+        real = batches(state.step)  # (n, 3, S, S)
+        monitor.data_seconds += time.perf_counter() - waiting
+
+        # Discriminator step, on fakes that carry no graph: it must not move the generator.
+        if due(state.step, config.d_every):
+            moved = functools.partial(augment, moves=moves(random("d_moves")))
+            with cast():
+                with torch.no_grad():
+                    fake = generator(latent.normal(random("d_z"), n, config.nz).to(device)).float()
+                real_moved, fake_moved = moved(real), moved(fake)
+                real_logits, fake_logits = discriminator(real_moved), discriminator(fake_moved)
+                d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
+                if config.penalty != "none" and due(state.step, config.penalty_every):  # lazy: rarer, so weighted up
+                    noise = torch.Generator(device).manual_seed(int(random("penalty").integers(2**31)))
+                    penalty = functools.partial(losses.gradient_penalty, config.penalty, discriminator)
+                    r1 = penalty(real_moved, real_logits, noise, config.penalty_noise)
+                    r2 = penalty(fake_moved, fake_logits, noise, config.penalty_noise)
+                    loss = loss + config.penalty_every * config.penalty_weight * (r1 + r2)
+                    monitor.add(r1_penalty=r1, r2_penalty=r2)
+            state.d_optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            state.d_optimizer.step()
+            monitor.add(d_loss=d_loss, real_logit=real_logits.mean(), fake_logit=fake_logits.mean())
+
+        # Generator step. The discriminator is frozen: it only carries the gradient.
+        if due(state.step, config.g_every):
+            discriminator.requires_grad_(False)
+            moved = functools.partial(augment, moves=moves(random("g_moves")))
+            with cast():
+                fake = generator(latent.normal(random("g_z"), n, config.nz).to(device)).float()
+                fake_logits, real_logits = discriminator(moved(fake)), None
+                if config.loss == "rp":  # compares with reals
+                    with torch.no_grad():
+                        real_logits = discriminator(moved(real))
+                g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
+            state.g_optimizer.zero_grad(set_to_none=True)
+            g_loss.backward()
+            state.g_optimizer.step()
+            discriminator.requires_grad_(True)
+            images = n * config.g_every
+            ema.update(state.ema, generator, ema.decay(images, n * state.step, config.ema_half_life_images))
+            monitor.add(g_loss=g_loss)
+
+        # Between steps: log, preview, save. None of it changes the training.
+        ending = state.step == last or stopping()
+        numbered = epochs_due(batches, state.step, config.save_every)
+        save_due = ending or numbered or time.monotonic() - saved > 60 * config.save_minutes
+        if save_due or due(state.step, config.log_every):
+            healthy = monitor.row(state.step, n * state.step) and (not save_due or state.is_finite())
+            if not healthy:
+                roll_back(run, state, monitor)
+                continue
+        if ending or (due(state.step, config.plot_every) and monitor.may_preview()):
+            preview(run, state, monitor)
+        if save_due:
+            save(run, state, monitor, numbered, ending)
+            saved, ended = time.monotonic(), ending
+
+
+def epochs_due(batches: Batches, step: int, every: int) -> bool:
+    """Whether `step` completes a multiple of `every` epochs."""
+    return batches.epochs(step) // every > batches.epochs(step - 1) // every
+
+
+def preview(run: Run, state: TrainingState, monitor: Monitor) -> None:
+    """Write the grid of the run's fixed latents, those of seeds 0 to 63: the faces that `generate.py` draws first."""
+    if not run.config.plot_every:
+        return
+    since = time.perf_counter()
+    average = averaged(run, state)
+    with torch.no_grad(), autocast(run.device, run.precision):
+        faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
+    monitor.preview(state.step, to_pixels(faces), since)
+
+
+def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
+    """The averaged generator with statistics of its own weights; the training generator is not touched."""
+    batches = (latent.stream(run.config.seed, i, "statistics") for i in range(STATISTICS_BATCHES))
+    latents = [latent.normal(random, STATISTICS_BATCH, run.config.nz).to(run.device) for random in batches]
+    with autocast(run.device, run.precision):
+        ema.estimate_statistics(state.ema, latents)
+    return state.ema
+
+
+def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> None:
+    """Save the run, the averaged generator with statistics of its own.
+
+    A disk that is full does not end the training: it is said, and the last good files stay.
+
+    Raises:
+        CheckpointError: the last save of a run failed.
+    """
+    averaged(run, state)
+    try:
+        run.save(state, monitor.seconds, numbered)
+    except CheckpointError as error:
+        if ending:
+            raise
+        monitor.say(f"{error}; training goes on, the last good file stays")
+
+
+def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
+    """Return to the last good state after a loss that is not a number, with other random numbers from there on.
+
+    Raises:
+        ConfigError: it has happened too often.
+    """
+    failed, retries = state.step, state.retries + 1
+    if retries > RETRIES:
+        raise ConfigError(
+            f"the loss was not a number at step {failed}, after {RETRIES} attempts from the last good state; lower "
+            f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again; {run.latest} is usable"
+        )
+    state.load(checkpoint.load(run.latest, run.device), run.latest)
+    state.retries = retries
+    monitor.rewind(state.step)
+    monitor.say(
+        f"the loss was not a number at step {failed}: back to step {state.step}, attempt {retries} of {RETRIES} "
+        "with other random numbers"
+    )
+
+
+def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
+    """What `python train.py` does: faces, networks, the loop, and what to do next."""
+    content, path = None, None
+    if config.resume is not None:
+        config, content, path = resumed(config, typed)
+    folder = new_folder(config) if path is None else path.parent
+    device = choose_device(config.gpu)
+    pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers)
+    training, held_out = pack.split(config.holdout)
+    faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
+    if content is not None and content["faces"]["digest"] != pack.digest:
+        raise CheckpointError(
+            f"{path}: has other faces than {config.data_path} ({content['faces']['training']} then, "
+            f"{len(training)} now); give its own --data_path, or start a new run from its weights: --init={path}"
+        )
+    batches = Batches(pack, training, config.batch_size, config.seed, device)
+    precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
+    run = Run(folder, config, device, precision, faces)
+    print(f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True)
+    try:
+        state = TrainingState(config, device)
+        if content is not None and path is not None:
+            state.load(content, path)
+            keep_later(path, state.step)
+        elif config.init is not None:
+            state.load_initial(config.init, device)
+        if state.step >= batches.steps(config.max_epoch):
+            more = config.max_epoch + 50
+            print(f"this run has finished its {config.max_epoch} epochs; --resume={folder} --max_epoch={more} goes on")
+            return
+        run.write_config()
+        sitting(run, state, batches, 0.0 if content is None else content["seconds"])
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise ConfigError(
+            f"out of memory on {describe(device)}: lower --batch_size (now {config.batch_size}), or --ngf "
+            f"({config.ngf}) and --ndf ({config.ndf}) for smaller networks"
+        ) from error
+
+
+def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) -> None:
+    """Train until the run ends or is stopped, and say what to do next."""
+    config, first = run.config, state.step
+    samples = config.save_path or run.folder / "samples"
+    monitor = Monitor(run.folder, samples, len(batches), config.max_epoch, state.step, seconds)
+    if first:
+        print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
+    with stop_signals() as stopping, contextlib.closing(monitor):
+        train(run, state, batches, monitor, stopping)
+    done = state.step >= batches.steps(config.max_epoch)
+    print(f"{'finished' if done else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
+    print(f"samples: {samples}")
+    print(f"faces:   python generate.py --checkpoint={run.folder}")
+    more = f" --max_epoch={config.max_epoch + 50}" if done else ""
+    print(f"go on:   python train.py --resume={run.folder}{more}")
+
+
+if __name__ == "__main__":
+    command_line(TrainConfig, main)
