@@ -18,7 +18,7 @@ PACKS = Path("data") / ".packs"
 
 Arch = Literal["dcgan"]
 Norm = Literal["batch", "spectral", "none"]
-ToRGB = Literal["book", "fine"]
+ToRGB = Literal["book", "smooth"]
 Loss = Literal["bce", "rp"]
 Penalty = Literal["none", "exact", "approximate"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -52,7 +52,7 @@ class ModelConfig:
         ngf: channels of the generator at its second-finest resolution.
         ndf: channels of the discriminator at its second-finest resolution.
         d_norm: normalisation in the discriminator.
-        to_rgb: how the generator ends and the discriminator begins, see `model.py`.
+        to_rgb: how the generator ends, see `model.to_rgb`.
     """
 
     arch: Arch
@@ -84,7 +84,7 @@ class TrainConfig:
         ngf: channels of the generator before its last layers; its width.
         ndf: channels of the discriminator after its first layers; its width.
         d_norm: normalisation in the discriminator.
-        to_rgb: last layers of the generator and first of the discriminator: the book's single layer, or fine.
+        to_rgb: last layers of the generator: the book's one, which draws a grid, or smooth interpolation.
         loss: bce (the book's) or rp (relativistic pairing).
         penalty: gradient penalty on reals (R1) and fakes (R2), by double backward or by finite difference.
         penalty_weight: weight of the squared gradient of the discriminator, per step.
@@ -124,7 +124,7 @@ class TrainConfig:
     ngf: int = 64
     ndf: int = 64
     d_norm: Norm = "none"
-    to_rgb: ToRGB = "fine"
+    to_rgb: ToRGB = "smooth"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
     penalty_weight: float = 0.005

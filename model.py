@@ -7,6 +7,8 @@ its weights have the names `main.0.weight`, ... At 96 pixels a face grows 1-4-8-
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -31,15 +33,16 @@ class Generator(nn.Module):
         super().__init__()
         widths = [config.ngf * m for m in multipliers(config.image_size)]
         layers: list[nn.Module] = [nn.ConvTranspose2d(config.nz, widths[0], 4, 1, 0, bias=False)]  # (N, 8 ngf, 4, 4)
-        for width, narrower in zip(widths, widths[1:]):
+        for width, narrower in pairwise(widths):
             layers += [nn.BatchNorm2d(width), nn.ReLU(True)]
-            layers += [nn.ConvTranspose2d(width, narrower, 4, 2, 1, bias=False)]  # twice the size
+            layers += [nn.ConvTranspose2d(width, narrower, 4, 2, 1, bias=False)]  # (N, ..., twice the size)
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(True)]
         layers += [*to_rgb(config.to_rgb, widths[-1], last_factor(config.image_size)), nn.Tanh()]
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
 
     def forward(self, z: Tensor) -> Tensor:
+        """Draw a face for each latent: (N, nz) -> (N, 3, S, S)."""
         return self.main(z[:, :, None, None])
 
 
@@ -49,51 +52,42 @@ class Discriminator(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         widths = [config.ndf * m for m in reversed(multipliers(config.image_size))]
-        layers: list[nn.Module] = [*from_rgb(config, widths[0]), nn.LeakyReLU(0.2, True)]
-        for width, wider in zip(widths, widths[1:]):
-            layers += normed(nn.Conv2d(width, wider, 4, 2, 1, bias=config.d_norm != "batch"), config.d_norm)
-            layers += [nn.LeakyReLU(0.2, True)]  # half the size
-        last = nn.Conv2d(widths[-1], 1, 4, 1, 0, bias=config.d_norm != "batch")
-        layers += [last if config.d_norm == "batch" else normed(last, config.d_norm)[0]]
+        bias = config.d_norm != "batch"
+        first = nn.Conv2d(3, widths[0], *_book_kernel(last_factor(config.image_size)), bias=bias)
+        layers: list[nn.Module] = [normed(first, config.d_norm)[0], nn.LeakyReLU(0.2, True)]  # no BatchNorm here
+        for width, wider in pairwise(widths):
+            layers += [*normed(nn.Conv2d(width, wider, 4, 2, 1, bias=bias), config.d_norm), nn.LeakyReLU(0.2, True)]
+        layers += [normed(nn.Conv2d(widths[-1], 1, 4, 1, 0, bias=bias), config.d_norm)[0]]  # nor here
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
 
     def forward(self, faces: Tensor) -> Tensor:
+        """Judge faces: (N, 3, S, S) -> (N,)."""
         return self.main(faces).flatten()
 
 
-def to_rgb(kind: str, width: int, factor: int) -> list[nn.Module]:
+def to_rgb(kind: ToRGB, width: int, factor: int) -> list[nn.Module]:
+    """The generator's last layers: `width` channels at S / factor pixels -> 3 at S.
+
+    The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which draws a
+    grid of speckle (Odena et al. 2016). `smooth` fits fewer channels to full size by bilinear interpolation, which
+    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid.
+    """
     if kind == "book":
-        k, p = (5, 1) if factor == 3 else (4, 1)
-        return [nn.ConvTranspose2d(width, 3, k, factor, p, bias=False)]
-    if kind == "even":
-        return [nn.ConvTranspose2d(width, 3, 3 * factor, factor, factor, bias=False)]
-    if kind == "resize":
-        return [nn.Upsample(scale_factor=factor), nn.Conv2d(width, 3, 5, padding=2, bias=False)]
-    n = width // 4
+        return [nn.ConvTranspose2d(width, 3, *_book_kernel(factor), bias=False)]
+    half = max(1, width // 2)
     return [
-        nn.ConvTranspose2d(width, n, 2 * factor, factor, (factor + 1) // 2, factor % 2, bias=False),
-        nn.BatchNorm2d(n),
+        nn.Conv2d(width, half, 1, bias=False),
+        nn.Upsample(scale_factor=factor, mode="bilinear"),
+        nn.BatchNorm2d(half),
         nn.ReLU(True),
-        nn.Conv2d(n, 3, 3, padding=1, bias=False),
+        nn.Conv2d(half, 3, 3, 1, 1, bias=False),
     ]
 
 
-def from_rgb(config: ModelConfig, width: int) -> list[nn.Module]:
-    kind, factor, bias = config.to_rgb, last_factor(config.image_size), config.d_norm != "batch"
-    if kind == "book":
-        k, p = (5, 1) if factor == 3 else (4, 1)
-        layers = [nn.Conv2d(3, width, k, factor, p, bias=bias)]
-    elif kind in ("even", "resize", "fine"):
-        layers = [nn.Conv2d(3, width, 3 * factor, factor, factor, bias=bias)]
-    else:
-        n = width // 4
-        layers = [
-            nn.Conv2d(3, n, 3, padding=1, bias=bias),
-            nn.LeakyReLU(0.2, True),
-            nn.Conv2d(n, width, 2 * factor, factor, (factor + 1) // 2, bias=bias),
-        ]
-    return [spectral_norm(x) if config.d_norm == "spectral" and isinstance(x, nn.Conv2d) else x for x in layers]
+def _book_kernel(factor: int) -> tuple[int, int, int]:
+    """Kernel, stride and padding at full size, for both networks."""
+    return (5, 3, 1) if factor == 3 else (4, 2, 1)
 
 
 def normed(conv: nn.Conv2d, norm: Norm) -> list[nn.Module]:

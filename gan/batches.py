@@ -33,7 +33,13 @@ class Batches:
             raise DataError(
                 f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
             )
-        self.pixels, self.chosen, self.batch_size, self.seed, self.device = pack.pixels, chosen, batch_size, seed, device
+        self.pixels, self.chosen, self.batch_size, self.seed, self.device = (
+            pack.pixels,
+            chosen,
+            batch_size,
+            seed,
+            device,
+        )
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
             self.resident = torch.from_numpy(pack.pixels[chosen]).to(device)

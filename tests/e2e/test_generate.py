@@ -58,7 +58,9 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
     assert np.array_equal(grid[2:34, 36:68], pixels(tmp_path / "out" / "face-00000006.png"))
 
 
-def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_path: Path, run_command: Command) -> None:
+def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(
+    small: Path, tmp_path: Path, run_command: Command
+) -> None:
     for words in (["--nogen=3", "--seed=70", "--outdir=few"], ["--nogen=150", "--seed=0", "--outdir=many"]):
         assert run_command("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
     for seed in (70, 71, 72):
@@ -76,7 +78,9 @@ def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Pat
 
 def test_mean_and_std_move_the_latents(small: Path, tmp_path: Path, run_command: Command) -> None:
     for name, words in {"same": ["--gen_std=0"], "mean": ["--gen_std=0", "--gen_mean=0.5"]}.items():
-        result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=4", f"--gen_img={name}.png", *words)
+        result = run_command(
+            "generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=4", f"--gen_img={name}.png", *words
+        )
         assert result.returncode == 0, result.stderr
     same, mean = (pixels(tmp_path / f"{name}.png") for name in ("same", "mean"))
     assert np.array_equal(same[2:34, 2:34], same[36:68, 36:68])

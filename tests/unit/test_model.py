@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from config import IMAGE_SIZES, ModelConfig
+from gan.losses import exact_penalty
 from model import Discriminator, Generator
 
 SMALL = ModelConfig(arch="dcgan", image_size=32, nz=10, ngf=8, ndf=8, d_norm="none", to_rgb="fine")
@@ -145,6 +146,26 @@ def test_all_parameters_get_a_gradient() -> None:
             parameters = [*generator.named_parameters(), *discriminator.named_parameters()]
             without = [name for name, p in parameters if p.grad is None or not p.grad.any()]
             assert without == []
+
+
+@pytest.mark.parametrize(("d_norm", "degree"), [("none", 2), ("spectral", 0)])
+def test_discriminator_can_be_differentiated_twice(d_norm: str, degree: int) -> None:
+    """Its activations work in place; the exact penalty's pull on its weights must be right all the same.
+
+    Without biases the penalty is homogeneous in the weights of each layer, so that by Euler's theorem
+    <W, dP/dW> is its degree times P: 2, and 0 where the weights are divided by their norm.
+    """
+    torch.manual_seed(0)
+    discriminator = Discriminator(changed(SMALL, d_norm=d_norm)).eval()
+    weights = [p for p in discriminator.parameters() if p.dim() == 4]
+    for weight in weights:
+        nn.init.normal_(weight, 0, 0.1)
+    penalty = exact_penalty(discriminator, torch.rand(4, 3, 32, 32) * 2 - 1)
+    pulls = torch.autograd.grad(penalty, weights)
+    assert all(pull.any() for pull in pulls)
+    for weight, pull in zip(weights, pulls, strict=True):
+        size = weight.norm() * pull.norm()
+        assert (weight * pull).sum().item() == pytest.approx(degree * penalty.item(), rel=1e-3, abs=1e-4 * size.item())
 
 
 def spectral_norms(discriminator: Discriminator) -> list[float]:

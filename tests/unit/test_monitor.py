@@ -153,12 +153,13 @@ def test_full_disk_costs_rows_and_nothing_else(
     assert [row["step"] for row in rows(tmp_path)] == [1, 3]
 
 
-def test_full_disk_does_not_end_a_rewind(tmp_path: Path, opened: Opening) -> None:
+def test_full_disk_does_not_end_a_rewind(tmp_path: Path, opened: Opening, capsys: pytest.CaptureFixture[str]) -> None:
     watch = opened()
     for number in range(1, 6):
         step(watch, number)
     with full_disk(10):
         watch.rewind(4)
+    assert str(tmp_path / "log.jsonl") in capsys.readouterr().out
     assert [row["step"] for row in rows(tmp_path)][:4] == [1, 2, 3, 4]
 
 
