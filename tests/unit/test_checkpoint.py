@@ -123,6 +123,19 @@ def test_interrupted_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, m
     assert os.listdir(tmp_path) == ["latest.pt"]
 
 
+def test_file_that_cannot_take_its_name_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "latest.pt", step=1)
+
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "used by another process")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(CheckpointError, match="used by another process"):
+        saved(path, step=2)
+    assert checkpoint.load(path)["step"] == 1
+    assert os.listdir(tmp_path) == ["latest.pt"]
+
+
 def test_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     with pytest.raises(CheckpointError, match="could not write"):

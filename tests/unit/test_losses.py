@@ -109,7 +109,7 @@ def test_exact_penalty_leaves_its_images_without_a_gradient() -> None:
 
 @pytest.mark.parametrize("scale", [0.01, 0.5])
 def test_approximate_penalty_of_a_linear_discriminator_is_the_squared_slope_along_the_noise(scale: float) -> None:
-    linear, images = Linear(), torch.zeros(2, 3, 2, 2)
+    linear, images = Linear(), torch.ones(2, 3, 2, 2)
     noise = torch.zeros(2, 3, 2, 2)
     noise[0, 0, 0, 0], noise[1, 2, 1, 1] = 2.0, -1.0  # slopes 2 * -0.4 and -1 * 0.7
     penalty = approximate_penalty(linear, images, linear(images), noise, scale)
@@ -117,7 +117,7 @@ def test_approximate_penalty_of_a_linear_discriminator_is_the_squared_slope_alon
     assert penalty.item() == pytest.approx((0.64 + 0.49) / 2, rel=1e-3)
     expected = torch.zeros(3, 2, 2)
     expected[0, 0, 0], expected[2, 1, 1] = 2.0 * -0.8, -1.0 * -0.7  # mean of 2 slope n
-    torch.testing.assert_close(pull, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(pull, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_approximate_penalty_is_the_exact_one_in_expectation() -> None:
