@@ -73,7 +73,7 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
             state.d_optimizer.zero_grad(set_to_none=True)
             loss.backward()
             state.d_optimizer.step()
-            monitor.add(d_loss=d_loss, real_logit=real_logits.mean(), fake_logit=fake_logits.mean())
+            monitor.add(d_loss=d_loss, real_logit=real_logits.float().mean(), fake_logit=fake_logits.float().mean())
 
         # Generator step. The discriminator is frozen: it only carries the gradient.
         if due(state.step, config.g_every):

@@ -55,11 +55,8 @@ class TrainingState:
         """Take the state from a checkpoint's content, all of it.
 
         Raises:
-            CheckpointError: it belongs to other networks, or is not one of a run.
+            CheckpointError: it belongs to other networks.
         """
-        missing = [part for part in self.PARTS if part not in content]
-        if missing:
-            raise CheckpointError(f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; use --init={path}")
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), content[part], part, path)
         self.g_optimizer.load_state_dict(content["g_optimizer"])
@@ -186,6 +183,11 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig,
     asked = checkpoint.newest_run() if config.resume == BARE else Path(str(config.resume)).expanduser()
     path = checkpoint.find(asked, ("latest.pt",))
     content = checkpoint.load(path)
+    missing = [name for name in (*TrainingState.PARTS, "chosen", "faces", "seconds") if name not in content]
+    if missing:
+        raise CheckpointError(
+            f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with --init={path}"
+        )
     try:
         stored = restore(TrainConfig, content["config"])
     except TypeError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from config import RELEASED
 from gan import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -299,6 +300,7 @@ def test_other_faces_are_refused_and_init_is_named(
         (["--image_size=100"], "must be one of 32, 48, 64, 96, 128, 192, 256; got 100"),
         (["--resume"], "no run with a latest.pt under checkpoints"),
         (["--resume=nothing.pt"], "nothing.pt: no such checkpoint"),
+        ([f"--resume={RELEASED}"], f"start a new run from it with --init={RELEASED}"),
         (["--data_path=nowhere"], "nowhere"),
         (["--penalty=exact", "--d_norm=batch"], "use --d_norm=none"),
     ],

@@ -1,5 +1,6 @@
 """What the machine has is asked in one place, and said in words."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from config import Precision
 from gan import device
 
 CPU = torch.device("cpu")
@@ -67,16 +69,34 @@ def test_cpu_is_described_with_its_threads() -> None:
     assert re.fullmatch(rf"CPU, {torch.get_num_threads()} threads, \S+", device.describe(CPU))
 
 
+class Clock:
+    """Stands for `time` in a machine on which a pass takes `seconds` in bf16 and 1 in fp32."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, {"bf16": seconds, "fp32": 1.0}
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    @contextlib.contextmanager
+    def autocast(self, _: torch.device, precision: Precision) -> Iterator[None]:
+        self.now += self.seconds[precision]
+        yield
+
+
 @pytest.mark.parametrize("asked", ["fp32", "bf16"])
-def test_precision_that_was_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch, asked: device.Precision) -> None:
-    monkeypatch.setattr(device, "_seconds", lambda _: pytest.fail("measured"))
+def test_precision_that_was_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch, asked: Precision) -> None:
+    monkeypatch.setattr(device, "time", None)
     assert device.choose_precision(asked, CPU) == asked
 
 
 @pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "bf16"), (0.79, "bf16"), (0.95, "fp32"), (3.0, "fp32")])
 def test_cpu_gets_bf16_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: str) -> None:
-    monkeypatch.setattr(device, "_seconds", lambda precision: {"bf16": seconds, "fp32": 1.0}[precision])
+    clock = Clock(seconds)
+    monkeypatch.setattr(device, "time", clock)
+    monkeypatch.setattr(device, "autocast", clock.autocast)
     assert device.choose_precision("auto", CPU) == chosen
+    assert clock.now > 0
 
 
 def test_measuring_this_cpu_settles_the_precision() -> None:

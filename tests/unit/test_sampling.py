@@ -36,7 +36,7 @@ def content(model: ModelConfig = MODEL, seed: int = 0) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def sampler(tmp_path_factory: pytest.TempPathFactory) -> Sampler:
     path = tmp_path_factory.mktemp("run") / "latest.pt"
-    checkpoint.save(path, content())
+    checkpoint.save(path, {**content(), "generator": Generator(MODEL).state_dict()})  # not the averaged one
     return sampling.load(path, CPU)
 
 

@@ -1,0 +1,180 @@
+"""The loop: which network moves when, that previews change nothing, the way back from a loss that is no number."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import train
+from config import ConfigError, TrainConfig
+from gan import checkpoint
+from gan.batches import Batches
+from gan.faces import Pack
+from gan.monitor import Monitor
+from gan.run import Run, TrainingState
+
+CPU = torch.device("cpu")
+CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Pack:
+    pixels = np.random.default_rng(0).integers(0, 256, (18, 32, 32, 3), np.uint8)
+    return Pack(pixels, np.arange(18, dtype=np.uint32), 0, tmp_path)
+
+
+def run_in(folder: Path, config: TrainConfig) -> Run:
+    run = Run(folder, config, CPU, "fp32", {"digest": "", "training": 18, "held_out": 0, "rejected": 0})
+    run.write_config()
+    return run
+
+
+def trained(run: Run, batches: Batches, stopping: Callable[[], bool] = lambda: False) -> TrainingState:
+    state = TrainingState(run.config, CPU)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), run.config.max_epoch)) as monitor:
+        train.train(run, state, batches, monitor, stopping)
+    return state
+
+
+def weights(network: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def every(pack: Pack, config: TrainConfig = CONFIG) -> Batches:
+    return Batches(pack, np.arange(18), config.batch_size, config.seed, CPU)
+
+
+@pytest.mark.parametrize(("d_every", "g_every", "d_moves", "g_moves"), [(1, 99, True, False), (99, 1, False, True)])
+def test_each_step_moves_its_own_network_only(
+    pack: Pack, tmp_path: Path, d_every: int, g_every: int, d_moves: bool, g_moves: bool
+) -> None:
+    config = dataclasses.replace(CONFIG, d_every=d_every, g_every=g_every)
+    first = TrainingState(config, CPU)
+    state = trained(run_in(tmp_path / "run", config), every(pack))
+    assert torch.equal(weights(first.discriminator), weights(state.discriminator)) is not d_moves
+    assert torch.equal(weights(first.generator), weights(state.generator)) is not g_moves
+    assert all(p.requires_grad for p in state.discriminator.parameters())
+
+
+def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Monitor, "may_preview", lambda self: True)  # they cost more than their share here
+    calm = run_in(tmp_path / "calm", CONFIG)
+    busy = run_in(tmp_path / "busy", dataclasses.replace(CONFIG, plot_every=1, save_every=1))
+    trained(busy, every(pack))
+    trained(calm, every(pack))
+    assert len(list((busy.folder / "samples").iterdir())) == 10
+    a, b = (checkpoint.load(run.latest) for run in (calm, busy))
+    for part in ("generator", "discriminator", "ema"):
+        assert all(torch.equal(a[part][name], b[part][name]) for name in a[part]), part
+
+
+def test_the_average_is_what_is_saved_with_statistics_of_its_own(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    state = trained(run, every(pack))
+    saved = checkpoint.load(run.latest)["ema"]
+    variances = [name for name in saved if name.endswith("running_var")]
+    assert variances
+    assert all(not torch.equal(saved[name], state.generator.state_dict()[name]) for name in variances)
+    assert not torch.equal(weights(state.ema), weights(state.generator))
+
+
+class SometimesNotANumber(Batches):
+    """Faces that are not a number in one step, the first time it comes."""
+
+    fails = (7,)
+
+    def __call__(self, step: int) -> torch.Tensor:
+        images = super().__call__(step)
+        if step in self.fails:
+            self.fails = tuple(s for s in self.fails if s != step)
+            return images * float("nan")
+        return images
+
+
+def test_a_loss_that_is_not_a_number_rolls_back_and_training_ends_well(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, log_every=1, save_every=1))
+    state = trained(run, SometimesNotANumber(pack, np.arange(18), 4, 0, CPU))
+    assert (state.step, state.retries) == (9, 1)
+    assert state.is_finite()
+    rows = [json.loads(row) for row in (run.folder / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 10))
+    assert checkpoint.load(run.latest)["retries"] == 1
+
+
+def test_after_a_roll_back_other_random_numbers_are_drawn(pack: Pack, tmp_path: Path) -> None:
+    calm = trained(run_in(tmp_path / "calm", CONFIG), every(pack))
+    batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
+    batches.fails = (1,)
+    rolled = trained(run_in(tmp_path / "rolled", dataclasses.replace(CONFIG, log_every=1)), batches)
+    assert rolled.step == calm.step
+    assert not torch.equal(weights(calm.generator), weights(rolled.generator))
+
+
+def test_three_roll_backs_are_the_most(pack: Pack, tmp_path: Path) -> None:
+    class Never(Batches):
+        def __call__(self, step: int) -> torch.Tensor:
+            return super().__call__(step) * float("nan")
+
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, log_every=1))
+    with pytest.raises(ConfigError, match=r"after 3 attempts .* lower --lr1 \(0\.0003\)"):
+        trained(run, Never(pack, np.arange(18), 4, 0, CPU))
+    assert checkpoint.load(run.latest)["step"] == 0
+
+
+def test_weights_that_are_not_numbers_are_never_saved(pack: Pack, tmp_path: Path) -> None:
+    """The last step's loss is a number, but the gradient spoils the weights: only a look at them tells."""
+
+    class Spoils(Batches):
+        spoilt: Any = None
+
+        def __call__(self, step: int) -> torch.Tensor:
+            if step == 5 and self.spoilt is None:
+                self.spoilt = True
+                next(state.generator.parameters()).register_hook(lambda grad: grad * float("nan"))
+            return super().__call__(step)
+
+    config = dataclasses.replace(CONFIG, save_every=1, log_every=100)
+    run = run_in(tmp_path / "run", config)
+    state = TrainingState(config, CPU)
+    batches = Spoils(pack, np.arange(18), 4, 0, CPU)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor, pytest.raises(ConfigError):
+        train.train(run, state, batches, monitor, lambda: False)
+    assert all(torch.isfinite(w).all() for w in checkpoint.load(run.latest)["generator"].values())
+
+
+def test_numbered_checkpoints_are_the_last_three_and_every_tenth(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, batch_size=18, max_epoch=24, save_every=1))
+    trained(run, Batches(pack, np.arange(18), 18, 0, CPU))
+    assert [int(p.stem[5:]) for p in sorted(run.folder.glob("step-*.pt"))] == [10, 20, 22, 23, 24]
+
+
+class TestBatches:
+    def test_every_face_comes_once_an_epoch_and_in_another_order_each(self, pack: Pack) -> None:
+        batches = every(pack)
+        seen = np.concatenate([batches.indices(step) for step in range(1, 10)])  # 9 steps of 4: two epochs of 18
+        assert sorted(seen[:18]) == sorted(seen[18:]) == list(range(18))
+        assert list(seen[:18]) != list(seen[18:])
+
+    def test_a_step_has_the_same_faces_whatever_came_before(self, pack: Pack) -> None:
+        a, b = every(pack), every(pack)
+        for step in range(1, 8):
+            a.indices(step)
+        assert list(a.indices(5)) == list(b.indices(5))
+
+    def test_only_the_chosen_faces_come(self, pack: Pack) -> None:
+        batches = Batches(pack, np.array([3, 5, 7, 11]), 4, 0, CPU)
+        real = batches(1)
+        expected = {pack.pixels[i].tobytes() for i in (3, 5, 7, 11)}
+        found = {((face + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy().tobytes() for face in real}
+        assert found == expected
+
+    def test_steps_and_epochs_count_faces(self, pack: Pack) -> None:
+        batches = every(pack)
+        assert [batches.steps(epochs) for epochs in (1, 2)] == [5, 9]
+        assert [batches.epochs(step) for step in (4, 5, 9)] == [0, 1, 2]
