@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import is_parametrized
 
 from config import ModelConfig, Norm, ToRGB
 
@@ -94,12 +95,15 @@ def normed(conv: nn.Conv2d, norm: Norm) -> list[nn.Module]:
     """A convolution with its normalisation."""
     if norm == "batch":
         return [conv, nn.BatchNorm2d(conv.out_channels)]
-    return [spectral_norm(conv)] if norm == "spectral" else [conv]
+    if norm == "spectral":
+        init_dcgan(conv)  # before: afterwards its weight is computed and cannot be set
+        return [spectral_norm(conv)]
+    return [conv]
 
 
 def init_dcgan(module: nn.Module) -> None:
     """Radford et al. 2016, section 3: weights from N(0, 0.02), BatchNorm scales from N(1, 0.02), no biases."""
-    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and not is_parametrized(module):
         nn.init.normal_(module.weight, 0.0, 0.02)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -205,7 +205,7 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             return
         run.write_config()
         sitting(run, state, batches, 0.0 if content is None else content["seconds"])
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
         raise ConfigError(

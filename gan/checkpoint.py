@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import torch
 
 from config import RUNS, CheckpointError
+from gan.device import out_of_memory
 
 FORMAT = 1
 """Version of the file's layout; raised when an older program could not read it any more."""
@@ -40,9 +43,10 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
         temporary.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's errors in RuntimeError
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise CheckpointError(f"could not write {path}: {cause}; free some disk space or use another disk") from error
+        raise CheckpointError(f"could not write {path}: {cause}; make it writable, or free some disk space") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # as where the folder itself is out of reach; must not hide the error
+            temporary.unlink()
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -56,24 +60,37 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         return _read(path, device)
     except CheckpointError as error:
         others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p))
-        other = next(others, None) if path.parent.is_dir() else None
+        other = next(others, None)
         hint = f"; the newest usable file beside it is {other}" if other else ""
         raise CheckpointError(f"{error}{hint}") from error.__cause__
 
 
 def _read(path: Path, device: torch.device | str) -> dict[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such checkpoint; expected a .pt file or the folder of a run")
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
-    except pickle.UnpicklingError as error:
-        if zipfile.is_zipfile(path):  # torch refuses a pickle that would call anything but its own constructors
-            raise CheckpointError(
-                f"{path}: holds Python code or objects and was not loaded; expected tensors and numbers only. "
-                "Use a file written by this program"
-            ) from error
-        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file") from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file")
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()  # torch does not compare the checksums
+        if broken is not None:
+            raise CheckpointError(f"{path}: damaged, {broken} is not what was written; use another file")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it finds in foreign files
+            content = torch.load(path, map_location=device, weights_only=True)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise CheckpointError(f"{path}: no such checkpoint; expected a .pt file or the folder of a run") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; use another file") from error
+    except CheckpointError:
+        raise
+    except pickle.UnpicklingError as error:  # torch refuses a pickle that calls anything but its own constructors
+        raise CheckpointError(
+            f"{path}: holds Python code or objects and was not loaded; expected tensors and numbers only. "
+            "Use a file written by this program"
+        ) from error
+    except Exception as error:  # what torch and zipfile raise on damaged files has no common type
+        if out_of_memory(error):
+            raise
         raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; use another file") from error
     if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
         raise CheckpointError(f"{path}: not written by this program; expected a checkpoint of train.py")
@@ -107,9 +124,9 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
     Raises:
         CheckpointError: the folder has none of them.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return path
-    found = next((path / name for name in names if (path / name).is_file()), None)
+    found = next((path / name for name in names if os.path.isfile(path / name)), None)
     if found is None:
         raise CheckpointError(f"{path}: no {' or '.join(names)} in this folder; give a run's folder or a .pt file")
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -49,12 +51,15 @@ class Monitor:
 
     def rewind(self, step: int) -> None:
         """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
-        rows = self.log.read_text(encoding="utf-8").splitlines() if self.log.is_file() else []
-        kept = [row for row in rows if _step_of(row) <= step]
-        if len(kept) < len(rows):
+        old = self.log.read_text(encoding="utf-8") if self.log.is_file() else ""
+        kept = "".join(row + "\n" for row in old.splitlines() if _step_of(row) <= step)
+        if kept != old:
             temporary = self.log.with_name(".log.jsonl")
-            temporary.write_text("".join(row + "\n" for row in kept), encoding="utf-8")
-            temporary.replace(self.log)
+            try:
+                temporary.write_text(kept, encoding="utf-8")
+                temporary.replace(self.log)
+            except OSError as error:
+                self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
         self._start_row(step)
 
     def _start_row(self, step: int) -> None:
@@ -88,10 +93,13 @@ class Monitor:
             rate = (images_seen / step) * (step - self.row_step) / elapsed
             row |= {"images_per_second": round(rate, 2), "data_wait": round(self.data_seconds / elapsed, 4)}
             self._show(row, rate)
+        size = self.log.stat().st_size if self.log.is_file() else 0
         try:
             with open(self.log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(self.log, size)  # the part that still went in would spoil the next row
             self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
         self._start_row(step)
         return True

@@ -207,7 +207,10 @@ def keep_later(path: Path, step: int) -> None:
     latest = path.parent / "latest.pt"
     if path == latest or not latest.is_file():
         return
-    later = checkpoint.load(latest)["step"]
+    try:
+        later = checkpoint.load(latest)["step"]
+    except CheckpointError:  # damaged: why the user goes on from another
+        return
     if later > step:
         latest.replace(latest.with_name(f"step-{later:08d}.pt"))
 

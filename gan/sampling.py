@@ -72,7 +72,7 @@ class Sampler:
             try:
                 with torch.no_grad():
                     result = work(latent.latents(padded, self.model.nz, mean, std).to(self.device))
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 if not device.out_of_memory(error) or self.batch == 1:
                     raise
                 self.batch //= 2

@@ -131,7 +131,7 @@ def test_a_run_is_taken_by_its_best_else_its_latest(small: Path, tmp_path: Path,
     assert run_command("generate.py", "--checkpoint=run", "--nogpu").returncode == 0
     (run / "best.pt").write_bytes(b"")  # found first, and damaged
     message = refused(run_command("generate.py", "--checkpoint=run"))
-    assert "best.pt: damaged" in message
+    assert "best.pt: not a checkpoint" in message
     assert "latest.pt" in message
 
 

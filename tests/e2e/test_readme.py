@@ -14,7 +14,7 @@ from gan.command_line import as_typed, meanings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {"train.py": TrainConfig, "generate.py": GenerateConfig}
-DOCUMENTS = ("README.md", "checkpoints/README.md", "data/README.md", "docs/experiments.md")
+DOCUMENTS = ("README.md", "README.zh.md", "checkpoints/README.md", "data/README.md", "docs/experiments.md")
 
 
 def options_table(config_type: type) -> str:
@@ -66,3 +66,17 @@ def test_links_lead_somewhere() -> None:
         text = (ROOT / document).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (ROOT / document).parent.joinpath(target).exists(), f"{document}: {target}"
+
+
+def test_both_readmes_have_the_same_sections_commands_options_and_pictures() -> None:
+    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    for pattern in (r"^(#+) ", r"```\w*\n(.+?)```", r"^\| `(\w+)` \|([^|]*)\|", r"^!\[.*\]\((.+)\)"):
+        flags = re.MULTILINE if pattern.startswith("^") else re.DOTALL
+        found = re.findall(pattern, english, flags)
+        assert found
+        if "```" in pattern:  # the folder of a run is explained in words
+            found = [block for block in found if "latest.pt" not in block]
+            ours = [block for block in re.findall(pattern, chinese, flags) if "latest.pt" not in block]
+        else:
+            ours = re.findall(pattern, chinese, flags)
+        assert found == ours

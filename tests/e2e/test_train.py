@@ -277,8 +277,11 @@ def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Pat
     result = run_command("train.py", "--resume", "--max_epoch=9", cwd=again)
     assert result.returncode == 2
     message = one_line(result.stderr)
-    assert "latest.pt: damaged" in message
+    assert "latest.pt: not a checkpoint, or a damaged one" in message
     assert "step-00000015.pt" in message
+    result = run_command("train.py", "--resume=checkpoints/a/step-00000015.pt", "--max_epoch=4", cwd=again)
+    assert result.returncode == 0, result.stderr
+    assert checkpoint.load(latest)["step"] == 19
 
 
 def test_other_faces_are_refused_and_init_is_named(
