@@ -12,6 +12,8 @@ from PIL import Image, ImageDraw
 
 ROOT = Path(__file__).resolve().parents[1]
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
+
 
 @pytest.fixture
 def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:

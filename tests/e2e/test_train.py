@@ -110,11 +110,12 @@ def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
 
 
 def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_was_not(
-    tmp_path: Path, faces: Path, run_command: Command
+    tmp_path: Path, faces: Path, run_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
     # an epoch ends within a step until the 16th.
-    words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=60", "--plot_every=7", "--save_minutes=0.01"]
+    words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=40", "--plot_every=7", "--save_minutes=0.01"]
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     calm.mkdir()
     killed.mkdir()
@@ -128,7 +129,7 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_w
     process.kill()
     process.communicate()
     at = checkpoint.load(latest)["step"]
-    assert 0 < at < 282
+    assert 0 < at < 188
     result = run_command("train.py", "--resume", cwd=killed)
     assert result.returncode == 0, result.stderr
     assert f"going on from step {at}," in result.stdout
@@ -239,13 +240,13 @@ def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(agai
     def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, len(before) // 2))
 
-    words = ["--resume", "--max_epoch=60", "--save_minutes=0.01"]
+    words = ["--resume", "--max_epoch=30", "--save_minutes=0.01"]
     process = start(again, *words, preexec=small_disk)
     out, err = process.communicate(timeout=60)
     assert out.count("training goes on, the last good file stays") > 1
     assert process.returncode == 2
     assert "free some disk space" in one_line(err)
-    assert rows_of(latest.parent)[-1]["step"] == 282
+    assert rows_of(latest.parent)[-1]["step"] == 141
     assert latest.read_bytes() == before
     assert not list(latest.parent.glob(".*"))
 
@@ -318,7 +319,8 @@ def test_a_wrong_option_is_one_line_and_creates_nothing(
 
 
 def test_fewer_faces_than_a_batch_is_refused(tmp_path: Path, faces: Path, run_command: Command) -> None:
-    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--batch_size=100")
+    words = [word for word in SMALL if not word.startswith("--batch_size")]
+    result = run_command("train.py", *words, f"--data_path={faces}", "--batch_size=100")
     assert result.returncode == 2
     assert "75 faces to train on, fewer than a batch of 100" in one_line(result.stderr)
     assert not (tmp_path / "checkpoints").exists()

@@ -87,7 +87,7 @@ def test_the_average_is_what_is_saved_with_statistics_of_its_own(pack: Pack, tmp
 class SometimesNotANumber(Batches):
     """Faces that are not a number in one step, the first time it comes."""
 
-    fails = (7,)
+    fails: tuple[int, ...] = (7,)
 
     def __call__(self, step: int) -> torch.Tensor:
         images = super().__call__(step)
