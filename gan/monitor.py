@@ -44,9 +44,10 @@ class Monitor:
         self.started = time.perf_counter() - seconds
         self.preview_seconds = 0.0
         self.opened = time.perf_counter()
-        self.status = "starting"
+        self.status = "training has begun; figures follow with the first row of log.jsonl"
         self.said = 0.0
-        self.live = tqdm(bar_format="{desc}", dynamic_ncols=True, disable=not sys.stderr.isatty(), leave=True)
+        watched = sys.stderr.isatty()
+        self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
 
     def rewind(self, step: int) -> None:
