@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from gan import checkpoint
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., subprocess.Popen[str]]
 PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
 
 
@@ -46,14 +47,25 @@ def again(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "again"))
 
 
-def start(cwd: Path, *words: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
-    return subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=preexec
-    )
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start train.py and go on; whatever still runs in the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(cwd: Path, *words: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True, preexec_fn=preexec)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 100) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -110,7 +122,7 @@ def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
 
 
 def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_was_not(
-    tmp_path: Path, faces: Path, run_command: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, faces: Path, run_command: Command, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
@@ -127,7 +139,7 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_w
     wait_until(lambda: latest.stat().st_mtime_ns != first, process)
     time.sleep(0.2)  # some steps beyond the save: these are lost
     process.kill()
-    process.communicate()
+    process.wait()
     at = checkpoint.load(latest)["step"]
     assert 0 < at < 188
     result = run_command("train.py", "--resume", cwd=killed)
@@ -139,12 +151,14 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_w
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path, faces: Path, number: signal.Signals) -> None:
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(
+    tmp_path: Path, faces: Path, start: Start, number: signal.Signals
+) -> None:
     process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=100000")
     run = tmp_path / "checkpoints" / "a"
     wait_until(lambda: (run / "log.jsonl").exists(), process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     content = checkpoint.load(run / "latest.pt")
     assert content["step"] > 0
@@ -233,7 +247,7 @@ def test_a_loss_that_stays_nan_stops_after_three_attempts_and_leaves_a_usable_fi
     assert all(torch.isfinite(weight).all() for weight in latest["generator"].values())
 
 
-def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(again: Path) -> None:
+def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(again: Path, start: Start) -> None:
     latest = again / "checkpoints/a/latest.pt"
     before = latest.read_bytes()
 
@@ -242,7 +256,7 @@ def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(agai
 
     words = ["--resume", "--max_epoch=30", "--save_minutes=0.01"]
     process = start(again, *words, preexec=small_disk)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert out.count("training goes on, the last good file stays") > 1
     assert process.returncode == 2
     assert "free some disk space" in one_line(err)
