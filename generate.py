@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from config import ConfigError, GenerateConfig
@@ -62,7 +61,6 @@ def bar(what: str, total: int, faces: Any = None) -> tqdm:
 
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """What `python generate.py` does."""
-    torch.set_grad_enabled(False)
     generate(config)
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
+from config import GenerateConfig, TrainConfig
+from gan.command_line import command_line
+
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
@@ -47,6 +50,34 @@ def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
             timeout=timeout,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load."""
+
+    def run(script: str, *words: str | Path, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        import generate
+        import train
+
+        main, config_type = {"train.py": (train.main, TrainConfig), "generate.py": (generate.main, GenerateConfig)}[
+            script
+        ]
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
+        code = 0
+        try:
+            if script == "train.py":
+                command_line(TrainConfig, train.main)
+            else:
+                command_line(GenerateConfig, generate.main)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return subprocess.CompletedProcess([script, *words], code, *capsys.readouterr())
 
     return run
 

@@ -58,27 +58,25 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
     assert np.array_equal(grid[2:34, 36:68], pixels(tmp_path / "out" / "face-00000006.png"))
 
 
-def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(
-    small: Path, tmp_path: Path, run_command: Command
-) -> None:
+def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_path: Path, run_here: Command) -> None:
     for words in (["--nogen=3", "--seed=70", "--outdir=few"], ["--nogen=150", "--seed=0", "--outdir=many"]):
-        assert run_command("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
+        assert run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
     for seed in (70, 71, 72):
         few, many = (tmp_path / folder / f"face-{seed:08d}.png" for folder in ("few", "many"))
         assert np.array_equal(pixels(few), pixels(many))
 
 
-def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Path, run_command: Command) -> None:
+def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Path, run_here: Command) -> None:
     words = ["--nogen=4", "--gen_search_num=100", "--outdir=best"]
-    assert run_command("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
+    assert run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
     kept = sorted(int(p.stem.removeprefix("face-")) for p in (tmp_path / "best").iterdir())
     assert len(kept) == 4
     assert kept != [0, 1, 2, 3]
 
 
-def test_mean_and_std_move_the_latents(small: Path, tmp_path: Path, run_command: Command) -> None:
+def test_mean_and_std_move_the_latents(small: Path, tmp_path: Path, run_here: Command) -> None:
     for name, words in {"same": ["--gen_std=0"], "mean": ["--gen_std=0", "--gen_mean=0.5"]}.items():
-        result = run_command(
+        result = run_here(
             "generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=4", f"--gen_img={name}.png", *words
         )
         assert result.returncode == 0, result.stderr
@@ -123,22 +121,22 @@ def test_a_checkpoint_from_a_gpu_loads_without_one(
     assert np.array_equal(pixels(tmp_path / "cpu.png"), pixels(tmp_path / "gpu.png"))
 
 
-def test_a_run_is_taken_by_its_best_else_its_latest(small: Path, tmp_path: Path, run_command: Command) -> None:
+def test_a_run_is_taken_by_its_best_else_its_latest(small: Path, tmp_path: Path, run_here: Command) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    assert "no best.pt or latest.pt" in refused(run_command("generate.py", "--checkpoint=run"))
+    assert "no best.pt or latest.pt" in refused(run_here("generate.py", "--checkpoint=run"))
     shutil.copy(small, run / "latest.pt")
-    assert run_command("generate.py", "--checkpoint=run", "--nogpu").returncode == 0
+    assert run_here("generate.py", "--checkpoint=run", "--nogpu").returncode == 0
     (run / "best.pt").write_bytes(b"")  # found first, and damaged
-    message = refused(run_command("generate.py", "--checkpoint=run"))
+    message = refused(run_here("generate.py", "--checkpoint=run"))
     assert "best.pt: not a checkpoint" in message
     assert "latest.pt" in message
 
 
-def test_another_architecture_is_refused(tmp_path: Path, run_command: Command) -> None:
+def test_another_architecture_is_refused(tmp_path: Path, run_here: Command) -> None:
     other = config.TrainConfig(image_size=32, ngf=16, ndf=8).model
     write(tmp_path / "other.pt", MODEL, Generator(other))
-    assert "another network" in refused(run_command("generate.py", "--checkpoint=other.pt"))
+    assert "another network" in refused(run_here("generate.py", "--checkpoint=other.pt"))
 
 
 class Code:
@@ -148,9 +146,9 @@ class Code:
         return Path.touch, (Path("ran"),)  # type: ignore[return-value]
 
 
-def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_command: Command) -> None:
+def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_here: Command) -> None:
     torch.save({"program": "animegan", "format": 1, "ema": Code()}, tmp_path / "code.pt")
-    assert "was not loaded" in refused(run_command("generate.py", "--checkpoint=code.pt"))
+    assert "was not loaded" in refused(run_here("generate.py", "--checkpoint=code.pt"))
     assert not (tmp_path / "ran").exists()
 
 
@@ -165,12 +163,12 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_command: 
     ],
 )
 def test_a_wrong_option_is_one_line_and_creates_nothing(
-    tmp_path: Path, run_command: Command, words: list[str], expected: str
+    tmp_path: Path, run_here: Command, words: list[str], expected: str
 ) -> None:
-    assert expected in refused(run_command("generate.py", *words))
+    assert expected in refused(run_here("generate.py", *words))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_command: Command) -> None:
-    result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--gen_img=/proc/none/result.png")
+def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_here: Command) -> None:
+    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", "--gen_img=/proc/none/result.png")
     assert "could not write the pictures" in refused(result)

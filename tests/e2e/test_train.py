@@ -122,9 +122,8 @@ def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
 
 
 def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_was_not(
-    tmp_path: Path, faces: Path, run_command: Command, start: Start, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, faces: Path, run_command: Command, start: Start
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
     # an epoch ends within a step until the 16th.
     words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=40", "--plot_every=7", "--save_minutes=0.01"]
@@ -178,25 +177,25 @@ def test_more_epochs_extend_a_finished_run_as_if_it_had_been_asked_for_at_first(
     assert longer["step"] > state_of(finished / "checkpoints/a/latest.pt")["step"]
 
 
-def test_a_finished_run_says_how_to_go_on(finished: Path, run_command: Command) -> None:
+def test_a_finished_run_says_how_to_go_on(finished: Path, run_here: Command) -> None:
     before = (finished / "checkpoints/a/latest.pt").read_bytes()
-    result = run_command("train.py", "--resume", cwd=finished)
+    result = run_here("train.py", "--resume", cwd=finished)
     assert result.returncode == 0
     assert "finished its 3 epochs; --resume=checkpoints/a --max_epoch=53 goes on" in result.stdout
     assert (finished / "checkpoints/a/latest.pt").read_bytes() == before
 
 
-def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_command: Command) -> None:
-    result = run_command("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
+def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_here: Command) -> None:
+    result = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
     assert result.returncode == 0, result.stderr
     assert "going on from step 5," in result.stdout
     assert checkpoint.load(again / "checkpoints/a/step-00000015.pt")["step"] == 15
     assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
 
 
-def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_command: Command) -> None:
+def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_here: Command) -> None:
     words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--run=b", "--max_epoch=1", "--lr1=0", "--lr2=0"]
-    assert run_command("train.py", *words, cwd=again).returncode == 0
+    assert run_here("train.py", *words, cwd=again).returncode == 0
     old, new = (checkpoint.load(again / "checkpoints" / run / "latest.pt") for run in ("a", "b"))
     weights = [name for name in old["generator"] if name.endswith("weight")]
     assert all(torch.equal(old["generator"][name], new["generator"][name]) for name in weights)
@@ -204,9 +203,9 @@ def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_comm
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")
-def test_gpu_without_a_gpu_says_so_and_goes_on(tmp_path: Path, faces: Path, run_command: Command) -> None:
+def test_gpu_without_a_gpu_says_so_and_goes_on(tmp_path: Path, faces: Path, run_here: Command) -> None:
     words = [word for word in SMALL if word != "--nogpu"]
-    result = run_command("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")
+    result = run_here("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")
     assert result.returncode == 0
     assert "no GPU found" in result.stdout
 
@@ -219,18 +218,18 @@ def test_a_status_line_in_a_file_is_readable(faces: Path, run_command: Command) 
     assert all(word in last for word in ("images", "/s", "left", "D ", "G ", "data"))
 
 
-def test_book_preset_runs(tmp_path: Path, make_faces: Callable[..., list[Path]], run_command: Command) -> None:
+def test_book_preset_runs(tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command) -> None:
     make_faces(tmp_path / "data" / "faces", 20, size=96)
     words = ["--nogpu", "--preset=book", "--batch_size=10", "--ngf=8", "--ndf=8", "--max_epoch=3", "--run=a"]
-    result = run_command("train.py", *words)
+    result = run_here("train.py", *words)
     assert result.returncode == 0, result.stderr
     stored = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
     assert (stored["loss"], stored["g_every"], stored["to_rgb"]) == ("bce", 5, "book")
 
 
 @pytest.mark.parametrize("words", [["--d_norm=spectral"], ["--penalty=exact"], ["--loss=bce"], ["--d_every=2"]])
-def test_options_of_the_recipe_train(faces: Path, tmp_path: Path, run_command: Command, words: list[str]) -> None:
-    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=2", "--run=a", *words)
+def test_options_of_the_recipe_train(faces: Path, tmp_path: Path, run_here: Command, words: list[str]) -> None:
+    result = run_here("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=2", "--run=a", *words)
     assert result.returncode == 0, result.stderr
     assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 10
 
@@ -286,24 +285,24 @@ def test_out_of_memory_says_what_to_lower(tmp_path: Path, faces: Path, run_comma
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Path, run_command: Command) -> None:
+def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Path, run_here: Command) -> None:
     latest = again / "checkpoints/a/latest.pt"
     latest.write_bytes(latest.read_bytes()[:-1000])
-    result = run_command("train.py", "--resume", "--max_epoch=9", cwd=again)
+    result = run_here("train.py", "--resume", "--max_epoch=9", cwd=again)
     assert result.returncode == 2
     message = one_line(result.stderr)
     assert "latest.pt: not a checkpoint, or a damaged one" in message
     assert "step-00000015.pt" in message
-    result = run_command("train.py", "--resume=checkpoints/a/step-00000015.pt", "--max_epoch=4", cwd=again)
+    result = run_here("train.py", "--resume=checkpoints/a/step-00000015.pt", "--max_epoch=4", cwd=again)
     assert result.returncode == 0, result.stderr
     assert checkpoint.load(latest)["step"] == 19
 
 
 def test_other_faces_are_refused_and_init_is_named(
-    again: Path, make_faces: Callable[..., list[Path]], run_command: Command
+    again: Path, make_faces: Callable[..., list[Path]], run_here: Command
 ) -> None:
     make_faces(again / "others", 40, size=32, seed=9)
-    result = run_command("train.py", "--resume", "--data_path=others", "--max_epoch=9", cwd=again)
+    result = run_here("train.py", "--resume", "--data_path=others", "--max_epoch=9", cwd=again)
     assert result.returncode == 2
     message = one_line(result.stderr)
     assert "other faces" in message
@@ -324,17 +323,17 @@ def test_other_faces_are_refused_and_init_is_named(
     ],
 )
 def test_a_wrong_option_is_one_line_and_creates_nothing(
-    tmp_path: Path, run_command: Command, words: list[str], expected: str
+    tmp_path: Path, run_here: Command, words: list[str], expected: str
 ) -> None:
-    result = run_command("train.py", *words)
+    result = run_here("train.py", *words)
     assert result.returncode == 2
     assert expected in one_line(result.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fewer_faces_than_a_batch_is_refused(tmp_path: Path, faces: Path, run_command: Command) -> None:
+def test_fewer_faces_than_a_batch_is_refused(tmp_path: Path, faces: Path, run_here: Command) -> None:
     words = [word for word in SMALL if not word.startswith("--batch_size")]
-    result = run_command("train.py", *words, f"--data_path={faces}", "--batch_size=100")
+    result = run_here("train.py", *words, f"--data_path={faces}", "--batch_size=100")
     assert result.returncode == 2
     assert "75 faces to train on, fewer than a batch of 100" in one_line(result.stderr)
     assert not (tmp_path / "checkpoints").exists()
@@ -342,14 +341,14 @@ def test_fewer_faces_than_a_batch_is_refused(tmp_path: Path, faces: Path, run_co
 
 @pytest.mark.parametrize("option", ["--lr1=0.5", "--loss=bce", "--seed=3", "--preset=book"])
 def test_an_option_that_defines_the_run_is_not_changed_by_resuming(
-    finished: Path, run_command: Command, option: str
+    finished: Path, run_here: Command, option: str
 ) -> None:
-    result = run_command("train.py", "--resume", option, cwd=finished)
+    result = run_here("train.py", "--resume", option, cwd=finished)
     assert result.returncode == 2
     assert "a run keeps it" in one_line(result.stderr)
 
 
-def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_command: Command) -> None:
-    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--run=a", cwd=finished)
+def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command) -> None:
+    result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", cwd=finished)
     assert result.returncode == 2
     assert "--resume=checkpoints/a" in one_line(result.stderr)
