@@ -36,7 +36,8 @@ def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
     Buffers stay: BatchNorm's running statistics belong to one set of weights and have no meaning when averaged;
     see `estimate_statistics`.
     """
-    own, new = list(average.parameters()), list(generator.parameters())
+    own: list[Tensor] = list(average.parameters())
+    new: list[Tensor] = list(generator.parameters())
     torch._foreach_lerp_(own, new, 1.0 - remain)  # pyright: ignore[reportPrivateImportUsage]
 
 

@@ -64,9 +64,6 @@ def run_here(
         import generate
         import train
 
-        main, config_type = {"train.py": (train.main, TrainConfig), "generate.py": (generate.main, GenerateConfig)}[
-            script
-        ]
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
         code = 0
