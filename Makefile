@@ -1,11 +1,13 @@
 # One command for each thing a developer does. Without make: the pip lines in README.md.
-.PHONY: help setup test lint bench broken
+.PHONY: help setup demo test lint bench vis-assets broken
 
 help:
 	@echo "make setup   install everything into .venv; PYTHON=python3.12 chooses the interpreter"
+	@echo "make demo    draw faces, then watch a generator learn for three minutes"
 	@echo "make test    run the tests; ARGS='-k resume' passes words on to pytest"
 	@echo "make lint    check style and types"
 	@echo "make bench   measure images/s on this machine"
+	@echo "make vis-assets   keep the files of the visdom page for use without the internet; needs npm"
 
 # The interpreter .venv was made from; empty when .venv is missing or broken.
 BASE := $(shell .venv/bin/python -c 'import pip, sys; print(sys._base_executable)' 2>/dev/null)
@@ -30,6 +32,32 @@ $(STAMP): requirements.txt requirements-dev.txt $(if $(BASE),,broken)
 	@$(PIP) "setuptools>=77.0.3,<81" wheel
 	@$(PIP) --no-build-isolation -r requirements-dev.txt
 	@touch $@
+
+RUN := demo-$(shell date +%Y%m%d-%H%M%S)
+
+demo: setup
+	@echo
+	@echo "1/3  Sixty-four faces from the released generator, into result.png:"
+	.venv/bin/python generate.py --nogen 64
+	@echo
+	@echo "2/3  A new generator learns for three minutes from faces that the program draws. Watch it in your browser"
+	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
+	@if command -v npm >/dev/null; then .venv/bin/python -m gan.visdom_assets || true; fi
+	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)
+	@echo
+	@echo "3/3  What it has learned: a grid of its faces and a film from first to last."
+	.venv/bin/python generate.py --checkpoint=checkpoints/$(RUN) --gen_img=checkpoints/$(RUN)/result.png
+	.venv/bin/python generate.py --timelapse=checkpoints/$(RUN)
+	@echo
+	@echo "The released generator's faces: result.png. Those of the last three minutes:"
+	@echo "checkpoints/$(RUN)/result.png and checkpoints/$(RUN)/timelapse.webp"
+	@echo "With pictures of your own:  .venv/bin/python train.py --data_path=FOLDER --vis"
+
+# Small and narrow, so that three minutes on two cores show something; measured in docs/experiments.md.
+DEMO := --image_size=48 --ngf=48 --ndf=48 --batch_size=32 --plot_every=60
+
+vis-assets: setup
+	.venv/bin/python -m gan.visdom_assets
 
 test: setup
 	.venv/bin/python -m pytest $(ARGS)

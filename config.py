@@ -15,6 +15,8 @@ IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
+SYNTHETIC = Path("synthetic")
+"""The data path of the drawn faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
 
 Arch = Literal["dcgan"]
 Norm = Literal["batch", "spectral", "none"]
@@ -69,14 +71,21 @@ class TrainConfig:
     """Train a generator of small faces on a folder of pictures.
 
     Args:
-        data_path: the faces: a folder searched to any depth, class folders, a zip, or a folder of zips.
+        data_path: the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic:
+            faces drawn by the program, also taken when data/ has none.
         preset: a set of options under one name: default (the best measured), book (chapter 7, first edition).
         gpu: train on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+        vis: show the run in visdom, on a server that runs already, else on one that ends with the run.
+        vis_server: the visdom server's address.
+        vis_port: the visdom server's port.
+        vis_keep: let a visdom server that the run has started go on after it.
+        env: environment of the run on the visdom page; by default the run's name.
         resume: go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.
         init: start a new run from the weights of this checkpoint.
         run: name of the run, its folder under checkpoints/; by default date and time.
         save_path: folder for the preview grids; by default samples/ in the run.
         max_epoch: passes over the faces.
+        budget: minutes of training after which the run ends, saved; unset trains all epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
         arch: family of networks.
@@ -112,11 +121,17 @@ class TrainConfig:
     data_path: Path = Path("data")
     preset: Preset = "default"
     gpu: bool | None = None
+    vis: bool = False
+    vis_server: str = "http://localhost"
+    vis_port: int = 8097
+    vis_keep: bool = False
+    env: str | None = None
     resume: str | None = None
     init: Path | None = None
     run: str | None = None
     save_path: Path | None = None
     max_epoch: int = 200
+    budget: float | None = None
     batch_size: int = 64
     image_size: int = 96
     arch: Arch = "dcgan"
@@ -182,6 +197,7 @@ class GenerateConfig:
         gen_mean: mean of the latents.
         gen_std: standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.
         gpu: draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+        timelapse: a run's folder: make a film of its preview grids instead, timelapse.webp in that folder.
     """
 
     checkpoint: Path = RELEASED
@@ -193,6 +209,7 @@ class GenerateConfig:
     gen_mean: float = 0.0
     gen_std: float = 1.0
     gpu: bool | None = None
+    timelapse: Path | None = None
 
     def __post_init__(self) -> None:
         check_limits(self, GENERATE_LIMITS)
@@ -231,13 +248,16 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 """Options by preset. An option typed by the user wins over its preset."""
 
 CHANGEABLE_ON_RESUME = frozenset(
-    {"data_path", "gpu", "resume", "save_path", "max_epoch", "num_workers"}
+    {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
+    | {"vis", "vis_server", "vis_port", "vis_keep", "env"}
     | {"log_every", "plot_every", "save_every", "save_minutes"}
 )
 """Options that may differ when a run goes on; all others define it."""
 
 TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "max_epoch": (1, math.inf),
+    "budget": (0.01, math.inf),
+    "vis_port": (1, 65535),
     "batch_size": (2, math.inf),
     "nz": (1, math.inf),
     "ngf": (1, math.inf),

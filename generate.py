@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from config import ConfigError, GenerateConfig
+from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images, sampling
 from gan.command_line import command_line
 from gan.device import choose_device
+
+FRAMES = 100
+"""Most pictures in a film; of more previews every so many-th is taken."""
 
 GRID = 1024
 """Most faces in the grid; more would be too small to see and too many to hold."""
@@ -59,9 +63,33 @@ def bar(what: str, total: int, faces: Any = None) -> tqdm:
     return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
 
 
+def timelapse(run: Path) -> None:
+    """Make a film of a run's preview grids, timelapse.webp in its folder.
+
+    Raises:
+        CheckpointError: it has no preview grids, or they cannot be read.
+        ConfigError: the film cannot be written.
+    """
+    frames = sorted((run / "samples").glob("step-*.png"))
+    if len(frames) < 2:
+        raise CheckpointError(
+            f"{run}: {len(frames)} preview grids in its samples/, a film needs two; give a run's folder, trained with "
+            "--plot_every above 0 and without --save_path"
+        )
+    chosen = [frames[round(i * (len(frames) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
+    try:
+        n = images.save_film(dict.fromkeys(chosen), run / "timelapse.webp")
+    except OSError as error:
+        raise ConfigError(f"could not make the film of {run}: {error}; its samples/ must be whole") from error
+    print(f"{n} pictures of the same latents, from first to last, in {run / 'timelapse.webp'}")
+
+
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """What `python generate.py` does."""
-    generate(config)
+    if config.timelapse is not None:
+        timelapse(config.timelapse)
+    else:
+        generate(config)
 
 
 if __name__ == "__main__":

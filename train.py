@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -10,15 +11,15 @@ from typing import Any
 
 import torch
 
-from config import CheckpointError, ConfigError, TrainConfig
-from gan import checkpoint, ema, latent, losses
+from config import SYNTHETIC, CheckpointError, ConfigError, TrainConfig
+from gan import checkpoint, ema, images, latent, losses, visdom_page
 from gan.augment import augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.device import autocast, choose_device, choose_precision, describe, out_of_memory
-from gan.faces import open_pack
+from gan.faces import has_faces, open_pack
 from gan.images import to_pixels
-from gan.monitor import Monitor
+from gan.monitor import Monitor, Output
 from gan.run import Run, TrainingState, keep_later, new_folder, resumed, stop_signals
 from gan.sampling import BATCH
 
@@ -178,6 +179,12 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     content, path = None, None
     if config.resume is not None:
         config, content, path = resumed(config, typed)
+    elif "data_path" not in typed and not has_faces(config.data_path):
+        print(
+            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
+            "python train.py --data_path=FOLDER"
+        )
+        config = dataclasses.replace(config, data_path=SYNTHETIC)
     folder = new_folder(config) if path is None else path.parent
     device = choose_device(config.gpu)
     pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers)
@@ -199,12 +206,12 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             keep_later(path, state.step)
         elif config.init is not None:
             state.load_initial(config.init, device)
-        if state.step >= batches.steps(config.max_epoch):
-            more = config.max_epoch + 50
-            print(f"this run has finished its {config.max_epoch} epochs; --resume={folder} --max_epoch={more} goes on")
+        seconds = 0.0 if content is None else content["seconds"]
+        if more := extension(config, state.step >= batches.steps(config.max_epoch), seconds):
+            print(f"this run has finished; to go on: python train.py --resume={folder} {more}")
             return
         run.write_config()
-        sitting(run, state, batches, 0.0 if content is None else content["seconds"])
+        sitting(run, state, batches, seconds)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -214,21 +221,45 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
         ) from error
 
 
+def extension(config: TrainConfig, complete: bool, seconds: float) -> str:
+    """The option that makes a finished run longer; empty while it is not finished.
+
+    Args:
+        config: its options.
+        complete: whether it has done all its epochs.
+        seconds: its training time so far.
+    """
+    if complete:
+        return f"--max_epoch={config.max_epoch + 50}"
+    if config.budget is not None and seconds >= 60 * config.budget:
+        return f"--budget={config.budget * 2:g}"
+    return ""
+
+
 def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) -> None:
     """Train until the run ends or is stopped, and say what to do next."""
     config, first = run.config, state.step
     samples = config.save_path or run.folder / "samples"
-    monitor = Monitor(run.folder, samples, len(batches), config.max_epoch, state.step, seconds)
+    outputs: list[Output] = []
+    if config.vis:
+        options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
+        env = config.env or run.folder.name
+        page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, options)
+        print(told, flush=True)
+        if page is not None:
+            page.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)))
+            outputs.append(page)
+    monitor = Monitor(run.folder, samples, len(batches), config.max_epoch, state.step, seconds, config.budget, outputs)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
-    with stop_signals() as stopping, contextlib.closing(monitor):
-        train(run, state, batches, monitor, stopping)
-    done = state.step >= batches.steps(config.max_epoch)
-    print(f"{'finished' if done else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
+    with stop_signals() as asked, contextlib.closing(monitor):
+        limit = float("inf") if config.budget is None else 60 * config.budget
+        train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit)
+    more = extension(config, state.step >= batches.steps(config.max_epoch), monitor.seconds)
+    print(f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
     print(f"samples: {samples}")
     print(f"faces:   python generate.py --checkpoint={run.folder}")
-    more = f" --max_epoch={config.max_epoch + 50}" if done else ""
-    print(f"go on:   python train.py --resume={run.folder}{more}")
+    print(f"go on:   python train.py --resume={run.folder}{' ' if more else ''}{more}")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ class Batches:
             self.epoch, self.order = epoch, stream(self.seed, epoch, "faces").permutation(len(self))
         return self.order
 
+    def examples(self, n: int) -> np.ndarray:
+        """The first `n` of the faces, or all if there are fewer, to look at: (n, S, S, 3), uint8."""
+        return self.pixels[self.chosen[:n]]
+
     def __call__(self, step: int) -> Tensor:
         """The faces of step `step`: (batch_size, 3, S, S) in [-1, 1] on the device."""
         indices = self.indices(step)

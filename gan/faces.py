@@ -38,7 +38,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 from tqdm import tqdm
 
 import config
-from config import DataError
+from config import SYNTHETIC, DataError
+from gan import synthetic
 
 try:
     import fcntl
@@ -55,7 +56,7 @@ FEW = 256  # fewer pictures are decoded sooner than workers start
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
 LEAST_TO_HOLD_OUT = 2000  # faces
-GIVE = "give another with --data_path=FOLDER"
+GIVE = "give another with --data_path=FOLDER, or try faces drawn by the program: --data_path=synthetic"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
@@ -107,7 +108,8 @@ def open_pack(
     """Open the pack of a data path, making it first where there is none.
 
     Args:
-        data_path: a folder, searched to any depth for pictures and zips of pictures; or one zip.
+        data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; or `synthetic`, the
+            faces that `gan.synthetic` draws.
         image_size: height and width of a face, pixels.
         packs: folder that holds packs.
         num_workers: processes that decode; None takes one a core.
@@ -137,14 +139,25 @@ def open_pack(
         pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it anew") from error
-    say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels from {data_path}, packed in {folder}")
+    origin = "drawn" if data_path == SYNTHETIC else f"from {data_path}"
+    say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
     if pack.rejected:
         say(f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons")
     return pack
 
 
+def has_faces(data_path: Path) -> bool:
+    """Whether there is anything under a data path that could be a face."""
+    try:
+        return bool(_find(data_path))
+    except DataError:
+        return False
+
+
 def _find(data_path: Path) -> list[Listed]:
     """The pictures and zips of a data path, in order, without reading any of them."""
+    if data_path == SYNTHETIC:
+        return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
     root = str(data_path)
     try:
         is_folder = stat.S_ISDIR(os.stat(root).st_mode)
@@ -193,6 +206,8 @@ def _is_visible(name: str) -> bool:
 
 def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list[str]]:
     """The pictures among files and in their zips, in order, and the rejected zips."""
+    if root == SYNTHETIC:
+        return [(str(seed), "") for seed in range(synthetic.FACES)], []
     pictures: list[Picture] = []
     rejected: list[str] = []
     for name, *_ in files:
@@ -223,7 +238,7 @@ def _make_pack(
     folder: Path, data_path: Path, files: list[Listed], image_size: int, workers: int, say: Callable[[str], None]
 ) -> None:
     """Decode files into the pack `folder`, which appears complete or not at all."""
-    root = data_path if data_path.is_dir() else data_path.parent
+    root = data_path if data_path == SYNTHETIC or data_path.is_dir() else data_path.parent
     pictures, rejected = _list_pictures(root, files)
     if rejected and root != data_path:
         reason = rejected[0].split("\t")[1]
@@ -234,7 +249,10 @@ def _make_pack(
             f"put faces there or {GIVE}"
         )
     need = len(pictures) * (image_size**2 * 3 + 4)
-    say(f"found {len(pictures):,} pictures in {data_path}; packing them into {need / 1e6:,.1f} MB in {folder}")
+    found = f"found {len(pictures):,} pictures in {data_path}; packing them"
+    if data_path == SYNTHETIC:
+        found = f"drawing {len(pictures):,} faces"
+    say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.parent).free
     if free < need + RESERVE:
@@ -414,6 +432,9 @@ def _decode(
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for name, member in pictures:
+            if root == SYNTHETIC:
+                faces.append(synthetic.draw(int(name), image_size)[0].tobytes())
+                continue
             try:
                 with Image.open(_source(root / name, member), formats=FORMATS) as image:
                     faces.append(_face(image, image_size).tobytes())

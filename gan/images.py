@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +58,31 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def save_film(frames: Iterable[Path], path: Path, seconds: float = 8.0) -> int:
+    """Write pictures as an endless film, WebP or GIF by the path's suffix; its last picture stays for a while.
+
+    Args:
+        frames: picture files, all of one size.
+        path: the film.
+        seconds: how long it runs.
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        OSError: a picture cannot be read or the film not written.
+    """
+    pictures = [Image.open(frame).convert("RGB") for frame in frames]
+    each = max(20, round(1000 * seconds / len(pictures)))
+    durations = [each] * (len(pictures) - 1) + [each + 2000]
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        pictures[0].save(
+            temporary, save_all=True, append_images=pictures[1:], duration=durations, loop=0, quality=80, method=2
+        )
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return len(pictures)

@@ -8,7 +8,9 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -23,6 +25,26 @@ QUIET_SECONDS = 30.0
 """Between status lines where nobody watches live: a file, CI."""
 
 
+class Output(Protocol):
+    """Something else that shows a run, such as a page in a browser. What it is given it must take at once."""
+
+    def row(self, row: Mapping[str, float]) -> list[str]:
+        """Take a row of log.jsonl; gives back lines for the user."""
+        ...
+
+    def rewind(self, step: int) -> None:
+        """Forget what is newer than `step`."""
+        ...
+
+    def picture(self, name: str, title: str, pixels: np.ndarray) -> None:
+        """Take a picture (H, W, 3) uint8 in place of the last one of that name."""
+        ...
+
+    def close(self) -> None:
+        """Show the last state."""
+        ...
+
+
 class Monitor:
     """Collects what the steps report and shows it.
 
@@ -35,11 +57,22 @@ class Monitor:
         max_epoch: epochs of the run.
         step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
         seconds: training time before that.
+        budget: minutes of training the run may take; None for no limit.
+        outputs: what else shows the run.
     """
 
     def __init__(
-        self, run: Path, save_path: Path, faces: int, max_epoch: int, step: int = 0, seconds: float = 0.0
+        self,
+        run: Path,
+        save_path: Path,
+        faces: int,
+        max_epoch: int,
+        step: int = 0,
+        seconds: float = 0.0,
+        budget: float | None = None,
+        outputs: Sequence[Output] = (),
     ) -> None:
+        self.budget, self.outputs = budget, outputs
         self.log, self.save_path, self.faces, self.max_epoch = run / "log.jsonl", save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.preview_seconds = 0.0
@@ -49,6 +82,8 @@ class Monitor:
         watched = sys.stderr.isatty()
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
+        for line in self.log.read_text(encoding="utf-8").splitlines() if self.outputs and self.log.is_file() else ():
+            self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
         """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
@@ -61,7 +96,14 @@ class Monitor:
                 temporary.replace(self.log)
             except OSError as error:
                 self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
+        for output in self.outputs:
+            output.rewind(step)
         self._start_row(step)
+
+    def _hand_over(self, row: Mapping[str, float]) -> None:
+        for output in self.outputs:
+            for line in output.row(row):
+                self.say(line)
 
     def _start_row(self, step: int) -> None:
         self.sums: dict[str, tuple[Tensor, int]] = {}
@@ -102,6 +144,7 @@ class Monitor:
             with contextlib.suppress(OSError):
                 os.truncate(self.log, size)  # the part that still went in would spoil the next row
             self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
+        self._hand_over(row)
         self._start_row(step)
         return True
 
@@ -111,7 +154,7 @@ class Monitor:
             f"epoch {min(seen // self.faces + 1, self.max_epoch)}/{self.max_epoch}",
             f"{seen:,} images",
             f"{rate:.0f}/s",
-            f"{_duration(max(0, total - seen) / rate)} left",
+            f"{_duration(self._left(max(0, total - seen) / rate))} left",
             *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
             f"data {100 * row['data_wait']:.0f}%",
         ]
@@ -121,6 +164,10 @@ class Monitor:
         elif time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             print(self.status, file=sys.stderr, flush=True)
+
+    def _left(self, seconds: float) -> float:
+        """Seconds to the end of the last epoch or of the budget, whichever comes first."""
+        return seconds if self.budget is None else max(0.0, min(seconds, 60 * self.budget - self.seconds))
 
     def say(self, text: str) -> None:
         """A line for the user, above the status line."""
@@ -138,9 +185,11 @@ class Monitor:
             pixels: the samples, (N, S, S, 3) uint8.
             since: `time.perf_counter()` from before they were drawn, to account for their cost.
         """
-        path = self.save_path / f"step-{step:08d}.png"
+        path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
+        for output in self.outputs:
+            output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid)
         try:
-            images.save_picture(images.grid(pixels), path)
+            images.save_picture(grid, path)
         except OSError as error:
             self.say(f"could not write {path}: {error}; training goes on, free some disk space")
         self.preview_seconds += time.perf_counter() - since
@@ -150,6 +199,8 @@ class Monitor:
         if self.live.disable:
             print(self.status, file=sys.stderr, flush=True)
         self.live.close()
+        for output in self.outputs:
+            output.close()
 
 
 def _step_of(row: str) -> float:

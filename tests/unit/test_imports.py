@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     "config",
-    "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic",
+    "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.visdom_assets",
     "model gan.command_line gan.device gan.ema",
     "gan.faces gan.checkpoint gan.features gan.monitor gan.visdom_page",
     "gan.sampling gan.run gan.batches",

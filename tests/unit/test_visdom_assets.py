@@ -1,0 +1,156 @@
+"""The files of visdom's page: only the right ones are kept, and where there are none nobody waits for them."""
+
+import hashlib
+import importlib.util
+import io
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from gan import visdom_assets
+from gan.visdom_assets import Asset
+
+CONTENT = b"body { margin: 0 }"
+ASSET = Asset("tidy", "1.2.3", "css/tidy.css", "css/page.css", hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of one file, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(visdom_assets, "ASSETS", (ASSET,))
+    return visdom_assets.folder()
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, content: bytes | Exception) -> list[str]:
+    """Let the CDN answer with a content; gives the addresses asked for."""
+    asked: list[str] = []
+
+    def urlopen(address: str, timeout: float) -> io.BytesIO:
+        asked.append(address)
+        if isinstance(content, Exception):
+            raise content
+        return io.BytesIO(content)
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    return asked
+
+
+def test_the_list_has_every_file_that_the_page_loads() -> None:
+    spec = importlib.util.find_spec("visdom")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    own = Path(spec.submodule_search_locations[0]) / "static"
+    wanted = set(re.findall(r"static_url\([\"']([^\"']+)[\"']\)", (own / "index.html").read_text(encoding="utf-8")))
+    listed = {asset.place for asset in visdom_assets.ASSETS}
+
+    assert {place for place in wanted if not (own / place).is_file()} - {"../user/style.css"} <= listed
+    assert len(listed) == len(visdom_assets.ASSETS)
+
+
+def test_the_cdn_is_asked_for_the_version_listed_and_its_file_is_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer(monkeypatch, CONTENT)
+
+    assert visdom_assets.from_cdn(cache)
+    assert asked == ["https://unpkg.com/tidy@1.2.3/css/tidy.css"]
+    assert (cache / "css/page.css").read_bytes() == CONTENT
+    assert visdom_assets.from_cdn(cache)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("content", [b"<html>log in first</html>", urllib.error.URLError("no route"), TimeoutError()])
+def test_neither_another_file_nor_silence_is_taken_for_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | Exception
+) -> None:
+    answer(monkeypatch, content)
+
+    assert not visdom_assets.from_cdn(cache)
+    assert visdom_assets.missing(cache) == [ASSET]
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_file_that_was_changed_counts_as_missing(cache: Path) -> None:
+    (cache / "css").mkdir(parents=True)
+    (cache / "css/page.css").write_bytes(CONTENT + b" ")
+
+    assert visdom_assets.missing(cache) == [ASSET]
+
+
+def test_the_folder_of_the_page_has_visdoms_own_files_too(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, CONTENT)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/index.html").write_text("page")
+
+    static = visdom_assets.page(tmp_path / "own")
+
+    assert static == cache
+    assert (cache / "index.html").read_text() == "page"
+    assert (cache / "css/page.css").read_bytes() == CONTENT
+
+
+def test_without_files_and_without_the_cdn_there_is_no_page(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, urllib.error.URLError("no route"))
+
+    assert visdom_assets.page(tmp_path) is None
+
+
+def pack(path: Path, content: bytes) -> None:
+    """What npm pack writes."""
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("package/css/tidy.css")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+
+
+def fake_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a program named npm first in the path."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/npm"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(program))
+
+
+def test_npm_delivers(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack(tmp_path / "made.tgz", CONTENT)
+    fake_npm(tmp_path, monkeypatch, f'[ "$3" = tidy@1.2.3 ] && cp {tmp_path}/made.tgz tidy-1.2.3.tgz')
+
+    assert visdom_assets.main() == 0
+    assert (cache / "css/page.css").read_bytes() == CONTENT
+    assert str(cache) in capsys.readouterr().out
+
+
+def test_what_npm_delivers_must_be_the_right_file(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack(tmp_path / "made.tgz", b"something else")
+    fake_npm(tmp_path, monkeypatch, f"cp {tmp_path}/made.tgz tidy-1.2.3.tgz")
+
+    assert visdom_assets.main() == 2
+    assert "tidy 1.2.3 as npm delivered it has another css/tidy.css" in capsys.readouterr().err
+    assert visdom_assets.missing(cache) == [ASSET]
+
+
+def test_npm_failing_or_missing_is_said_in_one_line(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_npm(tmp_path, monkeypatch, "echo first >&2; echo network is unreachable >&2; exit 1")
+    assert visdom_assets.main() == 2
+    assert capsys.readouterr().err == "make vis-assets: npm could not fetch the packages: network is unreachable\n"
+
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert visdom_assets.main() == 2
+    assert "npm is not installed" in capsys.readouterr().err

@@ -1,0 +1,297 @@
+"""The visdom page: what it keeps, what it says, and that no server can disturb whoever feeds it."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gan import visdom_assets, visdom_page
+from gan.visdom_page import POINTS, Curves, Page, Server
+
+OWN = Path(__import__("visdom").__file__).parent / "static"
+PICTURE = np.zeros((20, 30, 3), np.uint8)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def row(step: int, **values: float) -> dict[str, float]:
+    return {"step": step, "images_seen": 64 * step, "seconds": step / 2, "d_loss": 0.5, "g_loss": 1.5, **values}
+
+
+def panes(port: int, env: str = "run") -> dict[str, Any]:
+    """What the server has, by name of the pane."""
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/win_data", data=json.dumps({"win": None, "eid": env}).encode()
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            return json.loads(answer.read())
+    except (OSError, ValueError):
+        return {}
+
+
+def wait_for(wanted: Callable[[], object], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not wanted():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    visdom_assets.folder().parent.mkdir(parents=True)
+    return visdom_assets.folder()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visdom_page, "INTERVAL", 0.3)
+    monkeypatch.setattr(visdom_page, "SHARE", 1.0)
+
+
+@pytest.fixture
+def server(cache: Path) -> Iterator[Server]:
+    """A real server, whose page lacks its files: nobody looks at it here."""
+    server = Server(free_port(), OWN, keep=False)
+    assert server.wait()
+    yield server
+    server.close()
+
+
+def test_curves_keep_their_course_in_bounded_memory() -> None:
+    curves = Curves()
+    for step in range(1, 100_001):
+        curves.add(row(step, d_loss=step / 100_000))
+
+    images, values = curves.column("d_loss")
+    assert POINTS / 2 <= len(images) <= POINTS
+    assert images[-1] == 6_400_000
+    assert (np.diff(images) > 0).all()
+    assert values == pytest.approx(images / 6_400_000, abs=2e-3)  # a straight line stays one
+    assert np.diff(images).max() <= 2 * np.diff(images)[:-1].min()  # and is known everywhere alike
+
+
+def test_curves_without_a_value_at_every_row() -> None:
+    curves = Curves()
+    for step in range(1, 11):
+        curves.add(row(step, r1_penalty=2.0) if step % 4 == 0 else row(step))
+
+    assert [list(points) for points in curves.column("r1_penalty")] == [[256, 512], [2.0, 2.0]]
+    assert len(curves.column("nothing")[0]) == 0
+
+
+def test_curves_forget_what_is_taken_back() -> None:
+    curves = Curves()
+    for step in (50, 100, 150):
+        curves.add(row(step))
+    curves.rewind(100)
+
+    assert list(curves.column("g_loss")[0]) == [3200, 6400]
+
+
+def test_options_are_shown_as_text_and_nothing_else() -> None:
+    assert visdom_page.options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
+    assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in visdom_page.options_table({"data_path": "<b>a&b</b>"})
+
+
+def test_the_page_is_whole(server: Server, quick: None) -> None:
+    page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
+    page.picture("faces", "Faces", PICTURE)
+    page.picture("samples", "Samples", PICTURE)
+    for step in (50, 100, 150):
+        page.row(row(step, real_logit=1.0, fake_logit=-1.0, images_per_second=80.0, data_wait=0.25, r1_penalty=0.1))
+    page.close()
+
+    shown = panes(server.port)
+    assert [name for name, _ in sorted(shown.items(), key=lambda pane: pane[1]["i"])] == [
+        "samples", "faces", "options", "losses", "logits", "penalties", "speed", "data_wait",
+    ]  # fmt: skip
+    logits = shown["logits"]["content"]
+    assert [curve["name"] for curve in logits["data"]] == ["real", "fake"]
+    assert [curve["y"] for curve in logits["data"]] == [[1.0] * 3, [-1.0] * 3]
+    assert logits["data"][0]["x"] == [3200, 6400, 9600]
+    assert logits["layout"]["xaxis"]["title"] == "images seen"
+    assert logits["layout"]["yaxis"]["title"] == "mean logit"
+    assert shown["data_wait"]["content"]["data"][0]["y"] == [25.0] * 3
+    assert shown["samples"]["content"]["src"].startswith("data:image/jpeg;base64,")
+    assert "0.0003" in shown["options"]["content"]
+    assert all(pane["title"] for pane in shown.values())
+
+
+def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server, quick: None) -> None:
+    page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
+    page.picture("samples", "Samples", PICTURE)
+    told = page.row(row(50))
+    for time_ in (1, 2):
+        wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
+        server.process.kill()
+        server.process.wait()
+        step = 100 * time_
+        told += page.row(row(step))
+        wait_for(lambda: page.lost)
+        assert server.restart()
+        wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
+        wait_for(lambda s=step: panes(server.port)["losses"]["content"]["data"][0]["x"][-1] == 64 * s)
+    told += page.row(row(300))
+    page.close()
+
+    assert panes(server.port)["losses"]["content"]["data"][0]["x"] == [3200, 6400, 12800, 19200]
+    assert [("does not answer" in line, "answers again" in line) for line in told] == [(True, False), (False, True)] * 2
+
+
+def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: None) -> None:
+    page = Page("http://127.0.0.1", server.port, "run", {}, server)
+    page.picture("samples", "Samples", PICTURE)
+    wait_for(lambda: "samples" in panes(server.port))
+    first = server.process.pid
+    server.process.kill()
+    server.process.wait()
+
+    wait_for(lambda: server.process.pid != first and "samples" in panes(server.port))
+    page.close()
+    assert server.process.poll() is not None
+    assert not visdom_page.is_taken(server.port)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
+def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visdom_page, "TIMEOUT", 0.5)
+    page = Page("http://127.0.0.1", server.port, "run", {})
+    wait_for(lambda: "options" in panes(server.port))
+    os.kill(server.process.pid, signal.SIGSTOP)
+    slowest = 0.0
+    for step in range(1, 200):
+        began = time.perf_counter()
+        page.picture("samples", "Samples", PICTURE)
+        page.row(row(step))
+        slowest = max(slowest, time.perf_counter() - began)
+        time.sleep(0.01)
+    wait_for(lambda: page.lost)
+    os.kill(server.process.pid, signal.SIGCONT)
+    wait_for(
+        lambda: panes(server.port).get("losses", {}).get("content", {}).get("data", [{}])[0].get("x", [0])[-1] == 12736
+    )
+    page.close()
+
+    assert slowest < 0.3
+
+
+def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page("http://127.0.0.1", free_port(), "run", {})
+    for i in range(500):
+        page.picture("samples", f"Samples {i}", PICTURE)
+
+    assert [title for title, _ in page.pictures.values()][:1] == ["Samples 499"]
+    assert len(page.pictures) == 2
+    page.close()
+
+
+def test_the_server_ends_with_the_process_that_started_it(cache: Path) -> None:
+    server = Server(free_port(), OWN, keep=False)
+    assert server.wait()
+    assert server.process.stdin is not None
+    server.process.stdin.close()  # as the system does when a process dies
+
+    assert server.process.wait(10) == 0
+
+
+def test_a_server_to_be_kept_stays(cache: Path) -> None:
+    server = Server(free_port(), OWN, keep=True)
+    try:
+        assert server.wait()
+        server.close()
+        time.sleep(0.3)
+        assert visdom_page.is_visdom("http://127.0.0.1", server.port)
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_our_server_listens_on_this_machine_only(server: Server) -> None:
+    outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
+    for address in outside:
+        if str(address).startswith("127."):
+            continue
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            assert probe.connect_ex((address, server.port)) != 0
+    assert visdom_page.is_visdom("http://127.0.0.1", server.port)
+
+
+def test_a_running_server_is_used(server: Server, quick: None) -> None:
+    page, told = visdom_page.open_page("http://localhost", server.port, False, "my run", {})
+
+    assert page is not None
+    assert page.server is None
+    page.close()
+    assert told == f"watch it in a browser: http://localhost:{server.port}/env/my%20run"
+    assert visdom_page.is_visdom("http://127.0.0.1", server.port)
+
+
+def test_over_ssh_the_way_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50000 10.0.0.5 22")
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.setenv("LOGNAME", "ann")
+
+    told = visdom_page.where("http://127.0.0.1", 8097, "run", local=True)
+    assert told.splitlines()[1].endswith("ssh -L 8097:127.0.0.1:8097 ann@10.0.0.5")
+    assert "ssh" not in visdom_page.where("http://elsewhere", 8097, "run", local=False)
+
+
+def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
+
+    page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", {})
+
+    assert page is None
+    assert "make vis-assets" in told
+    assert "log.jsonl" in told
+    assert "\n" not in told
+
+
+def test_a_far_server_that_is_silent_is_waited_for(quick: None) -> None:
+    page, told = visdom_page.open_page("http://host.invalid", 8097, False, "run", {})
+
+    assert page is not None
+    assert "no visdom server answers at http://host.invalid:8097" in told
+    wait_for(lambda: page.lost)
+    assert "training goes on" in page.row(row(1))[0]
+    page.close()
+
+
+def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visdom_assets, "page", lambda own: own)
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"something else")
+
+        def log_message(self, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page, told = visdom_page.open_page("http://localhost", other.server_port, False, "run", {})
+        other.shutdown()
+
+    assert page is not None
+    assert page.server is not None
+    assert page.port > other.server_port
+    assert f":{page.port}/" in told
+    page.close()
