@@ -37,7 +37,8 @@ def main() -> None:
         faces = options.data_path.resolve() if options.data_path else draw(Path(folder) / "faces", 2100)
         for turn in range(options.rounds):
             for preset in rows:
-                rows[preset] += measure(preset, faces, Path(folder), f"{preset}-{turn}", options.seconds)
+                words = [f"--preset={preset}", f"--data_path={faces}", f"--log_every={LOG_EVERY.get(preset, 10)}"]
+                rows[preset] += measure([*words, f"--run={preset}-{turn}"], Path(folder), options.seconds)
     print(f"\n{platform.processor() or platform.machine()}, Python {platform.python_version()}\n")
     print("| preset | rows | images/s, median | least | most | waiting for data |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -59,10 +60,16 @@ def draw(folder: Path, n: int) -> Path:
     return folder
 
 
-def measure(preset: str, faces: Path, folder: Path, run: str, seconds: float) -> list[dict[str, float]]:
-    """Train for `seconds` and return the rows of the log, without the first."""
-    command = [sys.executable, str(ROOT / "train.py"), f"--preset={preset}", f"--data_path={faces}", f"--run={run}"]
-    command += ["--plot_every=0", f"--log_every={LOG_EVERY.get(preset, 10)}", "--save_minutes=60"]
+def measure(words: list[str], folder: Path, seconds: float) -> list[dict[str, float]]:
+    """Train for `seconds` and return the rows of the log, without the first.
+
+    Args:
+        words: options of train.py; the last is --run.
+        folder: where to run.
+        seconds: from the first row on.
+    """
+    run = words[-1].removeprefix("--run=")
+    command = [sys.executable, str(ROOT / "train.py"), "--plot_every=0", "--save_minutes=60", *words]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
     log, deadline = folder / "checkpoints" / run / "log.jsonl", None
     while process.poll() is None and (deadline is None or time.monotonic() < deadline):
@@ -71,7 +78,7 @@ def measure(preset: str, faces: Path, folder: Path, run: str, seconds: float) ->
         time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     if process.wait() != 0:
-        raise SystemExit(f"train.py --preset={preset} ended with exit code {process.returncode}")
+        raise SystemExit(f"train.py {' '.join(words)} ended with exit code {process.returncode}")
     return [json.loads(row) for row in log.read_text().splitlines()][1:-1]
 
 

@@ -82,8 +82,10 @@ class Monitor:
         watched = sys.stderr.isatty()
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
-        for line in self.log.read_text(encoding="utf-8").splitlines() if self.outputs and self.log.is_file() else ():
-            self._hand_over(json.loads(line))
+        if outputs and self.log.is_file():
+            for line in self.log.read_text(encoding="utf-8").splitlines():
+                if _step_of(line) <= step:
+                    self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
         """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""

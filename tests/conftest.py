@@ -1,16 +1,17 @@
 """What tests of every kind need: running an entry point as a user does, and a folder of drawn faces."""
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from config import GenerateConfig, TrainConfig
+from gan import synthetic, visdom_assets
 from gan.command_line import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +82,7 @@ def run_here(
 
 @pytest.fixture(scope="session")
 def make_faces() -> Callable[..., list[Path]]:
-    """Draw simple faces into a folder.
+    """Write drawn faces into a folder.
 
     Example: `make_faces(tmp_path / "faces", 20, size=96, seed=0, suffix=".jpg")`.
     Face i of a seed is the same whatever the number of faces; no two are alike.
@@ -91,32 +92,21 @@ def make_faces() -> Callable[..., list[Path]]:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"face-{i:05d}{suffix}" for i in range(n)]
         for i, path in enumerate(paths):
-            draw_face(size, f"{seed}/{i}").save(path)
+            Image.fromarray(synthetic.draw(100_000 * seed + i, size)[0]).save(path)
         return paths
 
     return make
 
 
-def draw_face(size: int, seed: str) -> Image.Image:
-    """Draw hair, face, eyes and mouth as ellipses, in colours and at places that depend on the seed."""
-    draws = random.Random(seed)
-    dx, dy = draws.uniform(-0.08, 0.08), draws.uniform(-0.08, 0.08)
-    image = Image.new("RGB", (size, size), color(draws, 120, 255))
-    canvas = ImageDraw.Draw(image)
-
-    def ellipse(x: float, y: float, rx: float, ry: float, fill: tuple[int, int, int]) -> None:
-        x, y = x + dx, y + dy
-        canvas.ellipse([size * (x - rx), size * (y - ry), size * (x + rx), size * (y + ry)], fill=fill)
-
-    ellipse(0.5, 0.45, 0.42, 0.42, color(draws, 0, 255))
-    ellipse(0.5, 0.58, 0.30, 0.32, (255, draws.randint(205, 235), draws.randint(170, 210)))
-    iris = color(draws, 0, 200)
-    for x in (0.37, 0.63):
-        ellipse(x, 0.55, 0.08, 0.10, (255, 255, 255))
-        ellipse(x, 0.56, 0.05, 0.08, iris)
-    ellipse(0.5, 0.78, 0.06, draws.uniform(0.01, 0.04), (200, 80, 90))
-    return image
+@pytest.fixture(scope="session")
+def lacking() -> Callable[[str], NoReturn]:
+    """Skip a test for what this machine lacks; where nothing may be lacking, as on .ci/run, fail it."""
+    return pytest.fail if os.environ.get("REQUIRE_BROWSER") else pytest.skip
 
 
-def color(draws: random.Random, least: int, greatest: int) -> tuple[int, int, int]:
-    return draws.randint(least, greatest), draws.randint(least, greatest), draws.randint(least, greatest)
+@pytest.fixture(scope="session")
+def page_files(lacking: Callable[[str], NoReturn]) -> Path:
+    """The folder with the files of visdom's page; what needs it is skipped where they are not kept."""
+    if visdom_assets.missing(visdom_assets.folder()):
+        lacking("the files of visdom's page are not kept on this machine; make vis-assets fetches them")
+    return visdom_assets.folder()

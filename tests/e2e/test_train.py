@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from config import RELEASED
-from gan import checkpoint
+from gan import checkpoint, synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
@@ -203,6 +205,73 @@ def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_here
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")
+def test_where_there_are_no_faces_it_says_so_and_takes_drawn_ones(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(synthetic, "FACES", 200)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/README.md").write_text("Put your faces here.")
+
+    done = run_here("train.py", *SMALL, "--max_epoch=1", "--run=a")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "no faces under data/: training on faces drawn by the program. With pictures of your own: "
+        "python train.py --data_path=FOLDER\n"
+    )
+    assert json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]["data_path"] == "synthetic"
+    packs = list((tmp_path / "data/.packs").iterdir())
+    assert run_here("train.py", "--resume", "--max_epoch=2").returncode == 0
+    assert list((tmp_path / "data/.packs").iterdir()) == packs
+    pixels = np.load(packs[0] / "faces.npy")
+    assert (pixels[17] == synthetic.draw(17, 32)[0]).all()
+
+
+def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "data").mkdir()
+
+    done = run_here("train.py", *SMALL, "--data_path=data")
+
+    assert done.returncode == 2
+    assert "no pictures in data" in done.stderr
+    assert "--data_path=synthetic" in done.stderr
+
+
+def test_a_budget_ends_the_run_in_time_and_can_be_extended(faces: Path, tmp_path: Path, run_here: Command) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--run=a"]
+    done = run_here("train.py", *words, "--budget=0.05")
+
+    assert "finished at step" in done.stdout
+    assert "python train.py --resume=checkpoints/a --budget=0.1" in done.stdout.replace(os.sep, "/")
+    first = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert 3 <= first["seconds"] < 8
+    assert first["step"] > 3
+
+    refused = run_here("train.py", "--resume")
+    assert refused.returncode == 0
+    assert "this run has finished; to go on: python train.py --resume=" in refused.stdout
+
+    assert run_here("train.py", "--resume", f"--budget={first['seconds'] / 60 + 0.02}").returncode == 0
+    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] > first["step"]
+
+
+def test_a_film_of_the_previews(again: Path, tmp_path: Path, run_here: Command) -> None:
+    done = run_here("generate.py", "--timelapse=checkpoints/a", cwd=again)
+
+    grids = sorted((again / "checkpoints/a/samples").iterdir())
+    assert done.stdout.startswith(f"{len(grids)} pictures of the same latents")
+    with Image.open(again / "checkpoints/a/timelapse.webp") as film, Image.open(grids[-1]) as last:
+        assert film.n_frames == len(grids)
+        assert film.size == last.size
+        film.seek(film.n_frames - 1)
+        difference = np.abs(np.asarray(film.convert("RGB"), int) - np.asarray(last.convert("RGB"), int))
+    assert difference.mean() < 12
+
+    empty = run_here("generate.py", f"--timelapse={tmp_path}")
+    assert empty.returncode == 2
+    assert "0 preview grids" in empty.stderr
+
+
 def test_gpu_without_a_gpu_says_so_and_goes_on(tmp_path: Path, faces: Path, run_here: Command) -> None:
     words = [word for word in SMALL if word != "--nogpu"]
     result = run_here("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gan.images import grid, save_picture, to_pixels, to_tensor
+from gan.images import grid, save_film, save_picture, to_pixels, to_tensor
 
 ALL = torch.arange(256, dtype=torch.uint8)
 
@@ -106,3 +106,33 @@ def test_folder_that_cannot_be_made_is_an_oserror(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         save_picture(np.zeros((4, 4, 3), np.uint8), tmp_path / "file" / "face.png")
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif"])
+def test_a_film_shows_its_pictures_in_turn_and_the_last_for_longest(tmp_path: Path, suffix: str) -> None:
+    frames = [tmp_path / f"{i}.png" for i in range(5)]
+    for i, frame in enumerate(frames):
+        Image.new("RGB", (20, 10), (50 * i, 0, 0)).save(frame)
+
+    assert save_film(frames, tmp_path / f"film{suffix}", seconds=2.0) == 5
+
+    shown, durations = [], []
+    with Image.open(tmp_path / f"film{suffix}") as film:
+        assert film.info["loop"] == 0
+        for i in range(film.n_frames):  # pyright: ignore[reportAttributeAccessIssue]
+            film.seek(i)
+            film.load()
+            shown.append(film.convert("RGB").getpixel((3, 3)))
+            durations.append(film.info["duration"])
+    assert np.abs(np.array(shown)[:, 0] - 50 * np.arange(5)).max() < 12
+    assert durations == [400, 400, 400, 400, 2400]
+
+
+def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    Image.new("RGB", (20, 10)).save(tmp_path / "0.png")
+    (tmp_path / "1.png").write_bytes(b"no picture")
+
+    with pytest.raises(OSError, match="1.png"):
+        save_film([tmp_path / "0.png", tmp_path / "1.png"], tmp_path / "film.webp")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "1.png"]

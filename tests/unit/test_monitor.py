@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,65 @@ def test_previews_keep_to_their_share_of_the_time(opened: Opening, clock: Clock)
     assert not watch.may_preview()
     clock.now += 0.2
     assert watch.may_preview()
+
+
+class Shown:
+    """An output that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[float] = []
+        self.rewinds: list[int] = []
+        self.pictures: list[tuple[str, tuple[int, ...]]] = []
+        self.closed = False
+
+    def row(self, row: Mapping[str, float]) -> list[str]:
+        self.rows.append(row["step"])
+        return ["the page is whole again"] if row["step"] == 10 else []
+
+    def rewind(self, step: int) -> None:
+        self.rewinds.append(step)
+
+    def picture(self, name: str, title: str, pixels: np.ndarray) -> None:
+        self.pictures.append((f"{name}: {title}", pixels.shape))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_other_outputs_get_what_is_shown_and_what_was_before(
+    opened: Opening, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = opened()
+    for number in (5, 10, 15):
+        step(first, number)
+    capsys.readouterr()
+    shown = Shown()
+
+    watch = opened(step=10, outputs=[shown])
+    assert shown.rows == [5, 10]
+    assert "the page is whole again" in capsys.readouterr().out
+    step(watch, 20)
+    assert not step(watch, 25, math.nan)
+    watch.rewind(20)
+    watch.preview(20, FACES, 1000.0)
+    watch.close()
+
+    assert shown.rows == [5, 10, 20]
+    assert shown.rewinds == [10, 20]
+    assert shown.pictures == [("samples: Samples, always of the same latents, step 20", (22, 22, 3))]
+    assert shown.closed
+
+
+def test_time_left_is_that_of_the_budget_where_it_ends_first(opened: Opening, clock: Clock) -> None:
+    watch = opened(budget=30)
+    clock.now += 600
+    step(watch, 1)  # 64 images in ten minutes: far more than thirty minutes to 1,000
+    assert "20 min left" in watch.status
+
+    watch = opened(budget=10_000)
+    clock.now += 64
+    step(watch, 1)
+    assert "16 min left" in watch.status
 
 
 def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

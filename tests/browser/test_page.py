@@ -1,0 +1,148 @@
+"""The visdom page in a real Chromium without any network: every pane is there and drawn."""
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from gan.visdom_page import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--log_every=5", "--plot_every=50"]
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]  # fmt: skip
+CURVES = {
+    "Losses": 2,
+    "Discriminator's logits": 2,
+    "Squared gradient of the discriminator": 2,
+    "Speed": 1,
+    "Waiting for data": 1,
+}
+LOOK = """
+() => [...document.querySelectorAll('.window')].map(pane => {
+    const title = pane.querySelector('.bar').innerText.split('\\n').pop();
+    const box = pane.getBoundingClientRect();
+    const image = pane.querySelector('img');
+    let shades = 0;
+    if (image) {
+        const canvas = document.createElement('canvas');
+        canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
+        const context = canvas.getContext('2d');
+        context.drawImage(image, 0, 0);
+        const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
+        shades = new Set(pixels.filter((_, i) => i % 4 < 3)).size;
+    }
+    const curves = [...pane.querySelectorAll('.scatterlayer path.js-line')].map(path => path.getBBox().width);
+    const axes = [...pane.querySelectorAll('.xtitle, .ytitle')].map(text => text.textContent);
+    return {title, place: [box.x, box.y], shades, curves, axes, text: pane.querySelector('.content').innerText};
+})
+"""
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        lacking("no Chromium on this machine; Debian, Ubuntu: apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(page_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Server(port, page_files, keep=False)
+    assert server.wait()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def train(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]
+) -> Callable[..., None]:
+    """Train a little, shown on the server."""
+    cwd = tmp_path_factory.mktemp("runs")
+    make_faces(cwd / "data", 75, size=32)
+
+    def run(*words: str) -> None:
+        command = [sys.executable, ROOT / "train.py", *SMALL, "--vis", f"--vis_port={server.port}", *words]
+        subprocess.run(command, cwd=cwd, check=True, capture_output=True)
+
+    return run
+
+
+def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]]:
+    """Open an environment and say what is to be seen in each pane, by title; nothing may be missing or go wrong."""
+    page: Page = browser.new_page(viewport={"width": 1480, "height": 1500})
+    wrong: list[str] = []
+    page.on("requestfailed", lambda request: wrong.append(request.url))
+    page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(f"http://127.0.0.1:{server.port}/env/{env}")
+    page.wait_for_function("document.querySelectorAll('.window .js-line').length >= 8")
+    page.wait_for_function("[...document.images].every(image => image.complete)")
+    panes = page.evaluate(LOOK)
+    page.close()
+
+    assert wrong == []
+    return {pane["title"]: pane for pane in panes}
+
+
+def check(panes: dict[str, dict[str, Any]], step: int) -> None:
+    """Every pane is there, drawn, and has a place of its own."""
+    samples = f"Samples, always of the same latents, step {step}"
+    assert set(panes) == {samples, "Faces it learns from", "Options", *CURVES}
+    assert panes[samples]["shades"] > 20
+    assert panes["Faces it learns from"]["shades"] > 100
+    assert re.search(r"lr1\s+0\.0003", panes["Options"]["text"])
+    for title, curves in CURVES.items():
+        assert len([width for width in panes[title]["curves"] if width > 50]) >= curves, title
+        assert panes[title]["axes"][0] == "images seen"
+        assert len(panes[title]["axes"]) == 2
+    assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
+
+
+def test_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_goes_on(
+    browser: Browser, server: Server, train: Callable[..., None]
+) -> None:
+    train("--run=one", "--max_epoch=20")
+    first = look(browser, server, "one")
+    check(first, 94)
+    server.process.kill()
+    server.process.wait()
+    assert server.restart()
+    check(look(browser, server, "one"), 94)
+
+    train("--resume=checkpoints/one", "--max_epoch=25")
+    second = look(browser, server, "one")
+
+    check(second, 118)
+    assert [pane["place"] for pane in second.values()] == [pane["place"] for pane in first.values()]
+
+
+def test_two_runs_have_pages_of_their_own(browser: Browser, server: Server, train: Callable[..., None]) -> None:
+    train("--run=narrow", "--max_epoch=11")
+    train("--run=wide", "--max_epoch=16", "--ngf=12")
+
+    narrow, wide = look(browser, server, "narrow"), look(browser, server, "wide")
+
+    check(narrow, 52)
+    check(wide, 75)
+    assert re.search(r"ngf\s+8", narrow["Options"]["text"])
+    assert re.search(r"ngf\s+12", wide["Options"]["text"])

@@ -1,0 +1,146 @@
+"""train.py --vis with real servers: none of them, alive, dead or missing, changes the training or spoils its output."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import visdom
+
+from gan import visdom_assets, visdom_page
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = Path(visdom.__file__).parent / "static"
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    make_faces(folder, 75, size=32)
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def panes(port: int, env: str) -> dict[str, Any]:
+    asked = json.dumps({"win": None, "eid": env}).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/win_data", data=asked, timeout=5) as answer:
+        return json.loads(answer.read())
+
+
+def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all(
+    tmp_path: Path, faces: Path, run_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    visdom_assets.folder().parent.mkdir(parents=True)
+    words = [*SMALL, f"--data_path={faces}", "--max_epoch=160", "--plot_every=100"]
+    quiet = run_command("train.py", *words, "--run=quiet")
+    server = visdom_page.Server(free_port(), OWN, keep=False)
+    assert server.wait()
+
+    command = [sys.executable, ROOT / "train.py", *words, "--run=shown", "--vis", f"--vis_port={server.port}"]
+    training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "checkpoints/shown/log.jsonl"
+    for rows in (10, 60):
+        while training.poll() is None and not (log.is_file() and len(log.read_text().splitlines()) >= rows):
+            time.sleep(0.05)
+        assert training.poll() is None
+        server.process.kill()
+        server.process.wait()
+        time.sleep(0.5)
+        assert server.restart()
+    out, err = training.communicate(timeout=120)
+    shown = panes(server.port, "shown")
+    server.close()
+
+    assert training.returncode == quiet.returncode == 0
+    assert "Traceback" not in out + err
+    assert f"http://localhost:{server.port}/env/shown" in out
+    one, other = (torch.load(tmp_path / f"checkpoints/{run}/latest.pt") for run in ("quiet", "shown"))
+    for part in ("generator", "discriminator", "ema"):
+        assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    curve = shown["losses"]["content"]["data"][0]
+    assert curve["x"] == [row["images_seen"] for row in rows if "d_loss" in row]
+    assert shown["samples"]["title"].endswith("step 750")
+    assert {"faces", "options", "logits", "penalties", "speed", "data_wait"} <= shown.keys()
+
+
+def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
+    tmp_path: Path, faces: Path, page_files: Path
+) -> None:
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        port = free_port()
+        command = [
+            sys.executable,
+            "-u",
+            ROOT / "train.py",
+            *SMALL,
+            f"--data_path={faces}",
+            "--vis",
+            f"--vis_port={port}",
+        ]
+        command += [f"--run=ended-by-{ending}"]
+        training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert training.stdout is not None
+        told = ""
+        while "watch it" not in told:
+            told = training.stdout.readline()
+            assert told, training.communicate()
+        assert told.startswith(f"watch it in a browser: http://127.0.0.1:{port}/env/ended-by-")
+        assert visdom_page.is_visdom("http://127.0.0.1", port)
+        training.send_signal(ending)
+        training.communicate(timeout=60)
+
+        until = time.monotonic() + 10
+        while visdom_page.is_taken(port):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
+def test_a_server_to_be_kept_stays(tmp_path: Path, faces: Path, page_files: Path, run_command: Command) -> None:
+    port = free_port()
+
+    words = [*SMALL, f"--data_path={faces}", "--max_epoch=1", "--run=a"]
+
+    done = run_command("train.py", *words, "--vis", f"--vis_port={port}", "--vis_keep", "--env=mine")
+
+    assert done.returncode == 0
+    try:
+        assert {"samples", "losses"} <= panes(port, "mine").keys()
+    finally:
+        listening = subprocess.run(["pgrep", "-f", f"gan.visdom_page {port} "], capture_output=True, text=True)
+        os.kill(int(listening.stdout), signal.SIGKILL)
+
+
+def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_on(
+    tmp_path: Path, faces: Path, run_command: Command
+) -> None:
+    nowhere = {"https_proxy": "http://127.0.0.1:9", "no_proxy": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    done = run_command(
+        "train.py", *SMALL, f"--data_path={faces}", "--max_epoch=1", "--vis", "--run=a", f"--vis_port={free_port()}",
+        env=nowhere,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    (line,) = [line for line in done.stdout.splitlines() if "--vis" in line]
+    assert "make vis-assets" in line
+    assert "log.jsonl" in line
+    assert "Traceback" not in done.stdout + done.stderr
+    assert (tmp_path / "checkpoints/a/log.jsonl").is_file()
