@@ -93,13 +93,34 @@ def test_precision_that_was_asked_for_is_not_measured(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "bf16"), (0.79, "bf16"), (0.95, "fp32"), (3.0, "fp32")])
 def test_cpu_gets_bf16_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: str) -> None:
     clock = Clock(seconds)
+    monkeypatch.setattr(device, "_capabilities", dict)
     monkeypatch.setattr(device, "time", clock)
     monkeypatch.setattr(device, "autocast", clock.autocast)
     assert device.choose_precision("auto", CPU) == chosen
     assert clock.now > 0
 
 
-def test_measuring_this_cpu_settles_the_precision() -> None:
+@pytest.mark.parametrize(
+    ("avx512", "amx", "chosen"),
+    [(True, True, "bf16"), (True, False, "bf16"), (False, True, "bf16"), (False, False, "fp32")],
+)
+def test_a_cpu_that_can_be_asked_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, avx512: bool, amx: bool, chosen: str
+) -> None:
+    monkeypatch.setattr(device, "_capabilities", lambda: {"avx512_bf16": avx512, "amx_bf16": amx})
+    monkeypatch.setattr(device, "time", None)
+    assert device.choose_precision("auto", CPU) == chosen
+
+
+def test_torch_says_what_an_x86_cpu_can_do_by_these_names() -> None:
+    can = device._capabilities()
+    if can.get("architecture") != "x86_64":
+        pytest.skip("another CPU, or a torch that does not say")
+    assert {"avx512_bf16", "amx_bf16"} <= can.keys()
+
+
+def test_measuring_this_cpu_settles_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_capabilities", dict)
     assert device.choose_precision("auto", CPU) in ("fp32", "bf16")
 
 
