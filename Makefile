@@ -7,7 +7,7 @@ help:
 	@echo "make test    run the tests; ARGS='-k resume' passes words on to pytest"
 	@echo "make lint    check style and types"
 	@echo "make bench   measure images/s on this machine"
-	@echo "make vis-assets   keep the files of the visdom page for use without the internet; needs npm"
+	@echo "make vis-assets   keep the files of the visdom page for use without the internet"
 
 # The interpreter .venv was made from; empty when .venv is missing or broken.
 BASE := $(shell .venv/bin/python -c 'import pip, sys; print(sys._base_executable)' 2>/dev/null)
@@ -42,7 +42,7 @@ demo: setup
 	@echo
 	@echo "2/3  A new generator learns for three minutes from faces that the program draws. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
-	@if command -v npm >/dev/null; then .venv/bin/python -m gan.visdom_assets || true; fi
+	@.venv/bin/python -m gan.visdom_assets || true
 	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)
 	@echo
 	@echo "3/3  What it has learned: a grid of its faces and a film from first to last."

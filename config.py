@@ -174,6 +174,8 @@ class TrainConfig:
                 f"--penalty={self.penalty} needs logits that depend on their own image alone, but --d_norm=batch mixes "
                 "the batch; use --d_norm=none or spectral, or --penalty=none"
             )
+        if self.vis_server.rpartition(":")[2].rstrip("/").isdecimal():
+            raise ConfigError(f"--vis_server: give the port with --vis_port; got {self.vis_server!r}")
         if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 

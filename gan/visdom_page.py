@@ -180,17 +180,19 @@ class Page:
             self.wake.wait(interval)
 
     def _notice(self, error: Exception | None) -> None:
+        """Say, once, that sending fails, and once that it succeeds again."""
         if (error is not None) == self.lost:
             return
         self.lost = error is not None
         where = f"{self.address}:{self.port}"
+        if error is None:
+            told = f"the visdom server at {where} answers again; the page is whole"
+        elif isinstance(error, OSError):
+            told = f"the visdom server at {where} does not answer; training goes on, and its page will be whole again"
+        else:
+            told = f"the visdom page cannot be drawn ({_first_line(error)}); training goes on, log.jsonl has it all"
         with self.lock:
-            self.notices.append(
-                f"the visdom server at {where} does not answer ({_first_line(error)}); training goes on, and the page "
-                "will be whole when it is back"
-                if error is not None
-                else f"the visdom server at {where} answers again; the page is whole"
-            )
+            self.notices.append(told)
 
     def _send(self) -> None:
         """Send all that the server does not have."""
@@ -428,7 +430,7 @@ def where(address: str, port: int, env: str, local: bool) -> str:
     return told
 
 
-def _first_line(error: Exception | None) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 

@@ -126,6 +126,12 @@ def test_plain_names_of_runs_are_allowed(run: str) -> None:
     assert resolve(TrainConfig, {"run": run}).run == run
 
 
+@pytest.mark.parametrize("server", ["http://localhost:8097", "localhost:80", "http://[::1]:8097/"])
+def test_the_port_of_the_visdom_server_has_its_own_option(server: str) -> None:
+    assert "--vis_port" in refusal(TrainConfig, vis_server=server)
+    assert resolve(TrainConfig, {"vis_server": "http://127.0.0.1"}).vis_server == "http://127.0.0.1"
+
+
 def test_faces_are_chosen_from_at_least_as_many() -> None:
     said = refusal(GenerateConfig, gen_num=10, gen_search_num=9)
     assert said.startswith("--gen_search_num: ")

@@ -5,6 +5,7 @@ import importlib.util
 import io
 import re
 import shutil
+import subprocess
 import tarfile
 import urllib.error
 import urllib.request
@@ -151,6 +152,15 @@ def test_npm_failing_or_missing_is_said_in_one_line(
     assert visdom_assets.main() == 2
     assert capsys.readouterr().err == "make vis-assets: npm could not fetch the packages: network is unreachable\n"
 
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(visdom_assets, "_npm", lambda: None)
     assert visdom_assets.main() == 2
     assert "npm is not installed" in capsys.readouterr().err
+
+
+def test_without_npm_on_the_system_that_of_the_development_tools_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+    npm = visdom_assets._npm()
+
+    assert npm is not None
+    assert re.fullmatch(r"\d+\.\d+\.\d+", subprocess.check_output([*npm, "--version"], text=True).strip())
