@@ -142,7 +142,7 @@ class TrainConfig:
     to_rgb: ToRGB = "smooth"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
-    penalty_weight: float = 0.005
+    penalty_weight: float = 0.02
     penalty_every: int = 8
     penalty_noise: float = 0.1
     lr1: float = 3e-4
