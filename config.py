@@ -85,7 +85,8 @@ class TrainConfig:
         run: name of the run, its folder under checkpoints/; by default date and time.
         save_path: folder for the preview grids; by default samples/ in the run.
         max_epoch: passes over the faces.
-        budget: minutes of training after which the run ends, saved; unset trains all epochs.
+        budget: minutes of training after which the run ends; the learning rates fall to 0 over the second half of
+            them; unset trains all epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
         arch: family of networks.

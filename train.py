@@ -26,13 +26,21 @@ from gan.sampling import BATCH
 RETRIES = 3
 """How often a run is rolled back from a loss that is not a number before it gives up."""
 
-STATISTICS_BATCHES, STATISTICS_BATCH = 16, 128
+STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128
 """Latents that the averaged generator's BatchNorm statistics are estimated on."""
 
 
 def due(step: int, every: int) -> bool:
     """Whether something that happens every `every` steps happens now; 0 turns it off."""
     return every > 0 and step % every == 0
+
+
+def annealed(seconds: float, budget: float | None) -> float:
+    """Share of the learning rates: 1, but over the second half of a budget of minutes it falls to 0 in a line.
+
+    What the networks do at a constant rate is circle round each other; as it falls they settle.
+    """
+    return 1.0 if budget is None else min(1.0, max(0.0, 2 - seconds / (30 * budget)))
 
 
 def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, stopping: Callable[[], bool]) -> None:
@@ -51,6 +59,7 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
     while not ended:
         state.step += 1
         random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
+        state.scale_rates(annealed(monitor.seconds, config.budget))
         waiting = time.perf_counter()
         real = batches(state.step)  # (n, 3, S, S)
         monitor.data_seconds += time.perf_counter() - waiting

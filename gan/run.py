@@ -43,9 +43,15 @@ class TrainingState:
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
         self.ema = ema.average_of(self.generator)
-        betas = (config.beta1, config.beta2)
+        betas, self.rates = (config.beta1, config.beta2), (config.lr1, config.lr2)
         self.g_optimizer = adam(self.generator.parameters(), config.lr1, betas, device)
         self.d_optimizer = adam(self.discriminator.parameters(), config.lr2, betas, device)
+
+    def scale_rates(self, share: float) -> None:
+        """Let both optimizers take this share of their learning rates."""
+        for optimizer, rate in zip((self.g_optimizer, self.d_optimizer), self.rates, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = share * rate
 
     def content(self) -> dict[str, Any]:
         """The state as tensors, numbers and dicts."""

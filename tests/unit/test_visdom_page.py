@@ -144,6 +144,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server,
         step = 100 * time_
         told += page.row(row(step))
         wait_for(lambda: page.lost)
+        server.retry_at = 0.0
         assert server.restart()
         wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
         wait_for(lambda s=step: panes(server.port)["losses"]["content"]["data"][0]["x"][-1] == 64 * s)
