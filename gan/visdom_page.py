@@ -131,7 +131,7 @@ class Page:
         self.sent: dict[str, Any] = {}
         self.notices: list[str] = []
         self.lost = False
-        self.client: Any = None
+        self.client: Any = None  # the thread's, which imports it
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
 
@@ -165,7 +165,7 @@ class Page:
     # What the thread does.
 
     def _work(self) -> None:
-        interval = INTERVAL
+        self.client = connect(self.address, self.port, self.env)
         while True:
             closing = self.closing
             began = time.thread_time()
@@ -176,8 +176,7 @@ class Page:
                 self._notice(error)
             if closing:
                 return
-            interval = max(INTERVAL, (time.thread_time() - began) / SHARE)
-            self.wake.wait(interval)
+            self.wake.wait(max(INTERVAL, (time.thread_time() - began) / SHARE))
 
     def _notice(self, error: Exception | None) -> None:
         """Say, once, that sending fails, and once that it succeeds again."""
@@ -198,8 +197,6 @@ class Page:
         """Send all that the server does not have."""
         if self.server is not None and self.server.restart():
             self.sent.clear()
-        if self.client is None:
-            self.client = connect(self.address, self.port, self.env)
         with self.lock:
             pictures, curves = dict(self.pictures), {name: self._columns(name) for name in CURVES}
         for name, (title, pixels) in pictures.items():
