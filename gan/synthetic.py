@@ -221,8 +221,8 @@ def curve(points: ArrayLike, closed: bool = False) -> np.ndarray:
     p = np.asarray(points, dtype=float)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     q = np.concatenate([ends[0], p, ends[1]])
-    windows = [q[i : len(q) - 3 + i, None] for i in range(4)]
-    path = sum(window * weights for window, weights in zip(windows, BASIS, strict=True)).reshape(-1, 2)
+    before, here, there, after = (q[i : len(q) - 3 + i, None] for i in range(4))
+    path = (before * BASIS[0] + here * BASIS[1] + there * BASIS[2] + after * BASIS[3]).reshape(-1, 2)
     return path if closed else np.concatenate([path, p[-1:]])
 
 

@@ -270,7 +270,9 @@ def connect(address: str, port: int, env: str) -> Any:
             answer.raise_for_status()
             return answer
 
-    class Client(visdom.Visdom):
+    untyped: Any = visdom.Visdom  # its stub lacks what is used here
+
+    class Client(untyped):
         @property
         def session(self) -> Any:
             if self._session is None:
@@ -281,7 +283,9 @@ def connect(address: str, port: int, env: str) -> Any:
             return self._session
 
     # Without `send` it does not ask for things at its beginning that nobody needs here.
-    client = Client(server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False)
+    client: Any = Client(
+        server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False
+    )
     client.send = True
     return client
 
@@ -301,7 +305,7 @@ class Server:
         self.retry_at, self.pause = 0.0, 1.0
         self.process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[Any]:
         root = Path(__file__).resolve().parents[1]
         words = [sys.executable, "-m", "gan.visdom_page", str(self.port), str(self.static), str(int(self.keep))]
         # Not of our group: Ctrl-C is for the training, which still has something to send.

@@ -284,7 +284,7 @@ def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch
             self.end_headers()
             self.wfile.write(b"something else")
 
-        def log_message(self, *args: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
