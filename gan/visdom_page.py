@@ -28,7 +28,7 @@ import numpy as np
 
 from gan import visdom_assets
 
-INTERVAL = 4.0
+INTERVAL = 6.0
 """Seconds between sendings, at least."""
 
 SHARE = 0.004
@@ -351,6 +351,7 @@ class Server:
 
 def serve(port: int, static: Path, keep: bool) -> None:
     """Run a visdom server in this process until its standard input ends, or for good."""
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]  # visdom would load it here for nothing
     from visdom.server import app, run_server
 
     if not keep:
