@@ -62,6 +62,31 @@ def test_each_step_moves_its_own_network_only(
     assert all(p.requires_grad for p in state.discriminator.parameters())
 
 
+@pytest.mark.parametrize(
+    ("minutes", "share"), [(0, 1.0), (9.9, 1.0), (10, 1.0), (15, 0.5), (19, 0.1), (20, 0.0), (20.1, 0.0)]
+)
+def test_learning_rates_fall_over_the_second_half_of_a_budget(minutes: float, share: float) -> None:
+    assert train.annealed(60 * minutes, budget=20) == pytest.approx(share)
+    assert train.annealed(60 * minutes, budget=None) == 1
+
+
+@pytest.mark.parametrize(("budget", "share"), [(None, 1.0), (1e9, 1.0), (1e-9, 0.0)])
+def test_both_optimizers_take_the_share_that_the_budget_leaves(
+    pack: Pack, tmp_path: Path, budget: float | None, share: float
+) -> None:
+    config = dataclasses.replace(CONFIG, lr1=1e-3, lr2=2e-3)
+    run = run_in(tmp_path / "run", config)
+    object.__setattr__(config, "budget", budget)  # below what may be asked for
+    first = TrainingState(config, CPU)
+
+    state = trained(run, every(pack))
+
+    rates = [group["lr"] for o in (state.g_optimizer, state.d_optimizer) for group in o.param_groups]
+    assert rates == [share * 1e-3, share * 2e-3]
+    assert torch.equal(weights(first.generator), weights(state.generator)) is (share == 0)
+    assert torch.equal(weights(first.discriminator), weights(state.discriminator)) is (share == 0)
+
+
 def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Monitor, "may_preview", lambda self: True)  # they cost more than their share here
     calm = run_in(tmp_path / "calm", CONFIG)
