@@ -1,5 +1,6 @@
 """What tests of every kind need: running an entry point as a user does, and a folder of drawn faces."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -107,6 +108,11 @@ def lacking() -> Callable[[str], NoReturn]:
 @pytest.fixture(scope="session")
 def page_files(lacking: Callable[[str], NoReturn]) -> Path:
     """The folder with the files of visdom's page; what needs it is skipped where they are not kept."""
+    visdom = importlib.util.find_spec("visdom")
+    assert visdom is not None
+    assert visdom.origin is not None
     if visdom_assets.missing(visdom_assets.folder()):
         lacking("the files of visdom's page are not kept on this machine; make vis-assets fetches them")
-    return visdom_assets.folder()
+    static = visdom_assets.page(Path(visdom.origin).parent / "static")
+    assert static is not None
+    return static

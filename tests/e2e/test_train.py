@@ -183,7 +183,8 @@ def test_a_finished_run_says_how_to_go_on(finished: Path, run_here: Command) -> 
     before = (finished / "checkpoints/a/latest.pt").read_bytes()
     result = run_here("train.py", "--resume", cwd=finished)
     assert result.returncode == 0
-    assert "finished its 3 epochs; --resume=checkpoints/a --max_epoch=53 goes on" in result.stdout
+    expected = f"this run has finished; to go on: python train.py --resume={Path('checkpoints/a')} --max_epoch=53\n"
+    assert result.stdout.endswith(expected)
     assert (finished / "checkpoints/a/latest.pt").read_bytes() == before
 
 
