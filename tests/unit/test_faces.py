@@ -487,7 +487,8 @@ def without_privileges(command: list[str], **options: object) -> subprocess.Comp
 def pack_command(data: Path, packs: Path, before: str = "", options: str = "1") -> list[str]:
     """A process that packs, says DONE and the digest, or shows the DataError."""
     code = f"""
-import sys, time, pathlib; sys.path.insert(0, {str(ROOT)!r})
+import signal, sys, time, pathlib; sys.path.insert(0, {str(ROOT)!r})
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from gan import faces
 {before}
 try:
