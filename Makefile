@@ -22,7 +22,7 @@ setup: $(STAMP)
 
 # A stamp of this Python's version stands for a finished set-up, which is brought up to date in place.
 # Without one .venv is made anew: it is new, of another Python, or was interrupted.
-$(STAMP): requirements.txt requirements-dev.txt $(if $(BASE),,broken)
+$(STAMP): requirements.txt requirements-extra.txt requirements-dev.txt $(if $(BASE),,broken)
 	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }

@@ -18,13 +18,13 @@ PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")
 """The data path of the drawn faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
 
-Arch = Literal["dcgan"]
+Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
 ToRGB = Literal["book", "smooth"]
-Loss = Literal["bce", "rp"]
-Penalty = Literal["none", "exact", "approximate"]
+Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
+Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
-Preset = Literal["default", "book"]
+Preset = Literal["default", "book", "book2", "wgan", "wgan-gp"]
 
 
 class UserError(Exception):
@@ -55,6 +55,9 @@ class ModelConfig:
         ndf: channels of the discriminator at its second-finest resolution.
         d_norm: normalisation in the discriminator.
         to_rgb: how the generator ends, see `model.to_rgb`.
+        channels: of a face: 3 for colour, 1 for grey.
+        widths: channels of both networks at each of `resolutions`; None takes them from ngf and ndf.
+        depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
     """
 
     arch: Arch
@@ -64,6 +67,25 @@ class ModelConfig:
     ndf: int
     d_norm: Norm
     to_rgb: ToRGB
+    channels: int = 3  # these three came later: older checkpoints lack them
+    widths: tuple[int, ...] | None = None
+    depths: tuple[int, ...] | None = None
+
+    @property
+    def last_factor(self) -> int:
+        """The factor of the last up-sampling: 3 where the size has one (96 = 4 * 2 * 2 * 2 * 3), else 2."""
+        return 3 if self.image_size % 3 == 0 else 2
+
+    @property
+    def resolutions(self) -> tuple[int, ...]:
+        """Pixels of the feature maps before the last up-sampling: 4, 8, 16, 32 for faces of 96."""
+        doublings = (self.image_size // self.last_factor // 4).bit_length()
+        return tuple(4 * 2**i for i in range(doublings))
+
+    def default_widths(self, width: int) -> tuple[int, ...]:
+        """Channels at each of `resolutions` where none are given: twice as many for each halving, at most 8 `width`."""
+        finest = self.resolutions[-1]
+        return tuple(width * min(8, finest // resolution) for resolution in self.resolutions)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +94,10 @@ class TrainConfig:
 
     Args:
         data_path: the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic:
-            faces drawn by the program, also taken when data/ has none.
-        preset: a set of options under one name: default (the best measured), book (chapter 7, first edition).
+            faces drawn by the program, also taken when data/ has none; or torchvision:NAME:FOLDER, a dataset of
+            torchvision on this disk, as torchvision:MNIST:FOLDER.
+        preset: a set of options under one name: default (the best measured), book (chapter 7, first edition), book2
+            (second edition), wgan (weight clipping), wgan-gp.
         gpu: train on the GPU; --nogpu forces the CPU; unset takes the best device there is.
         vis: show the run in visdom, on a server that runs already, else on one that ends with the run.
         vis_server: the visdom server's address.
@@ -82,6 +106,9 @@ class TrainConfig:
         env: environment of the run on the visdom page; by default the run's name.
         resume: go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.
         init: start a new run from the weights of this checkpoint.
+        netg_path: start from a generator that the book's program saved, netg_200.pth; its file decides the networks'
+            options, and the preset is book unless another is typed.
+        netd_path: the same for the discriminator, netd_200.pth.
         run: name of the run, its folder under checkpoints/; by default date and time.
         save_path: folder for the preview grids; by default samples/ in the run.
         max_epoch: passes over the faces.
@@ -89,17 +116,24 @@ class TrainConfig:
             them; unset trains all epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
-        arch: family of networks.
+        channels: 3 for colour, 1 for grey.
+        arch: family of networks: dcgan, or resnet with residual blocks.
         nz: length of the latent z.
         ngf: channels of the generator before its last layers; its width.
         ndf: channels of the discriminator after its first layers; its width.
+        widths: channels of both networks at 4, 8, 16, ... pixels, as 256,128,64,32 for faces of 96; unset follows ngf
+            and ndf.
+        depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
         to_rgb: last layers of the generator: the book's one, which draws a grid, or smooth interpolation.
-        loss: bce (the book's) or rp (relativistic pairing).
-        penalty: gradient penalty on reals (R1) and fakes (R2), by double backward or by finite difference.
+        loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
+            (relativistic pairing) or wgan (with --clip or --penalty=gp).
+        penalty: gradient penalty on reals (R1) and fakes (R2), by double backward (exact) or by finite difference; or
+            gp, that of WGAN-GP, which keeps the slope between them at 1.
         penalty_weight: weight of the squared gradient of the discriminator, per step.
         penalty_every: steps between penalties; each is weighted up by this.
         penalty_noise: standard deviation of the noise of the approximate penalty, in units of [-1, 1] images.
+        clip: the discriminator's weights are clipped to this size after each of its steps; 0: they are not.
         lr1: learning rate of the generator.
         lr2: learning rate of the discriminator.
         beta1: Adam's first decay, both networks.
@@ -117,6 +151,8 @@ class TrainConfig:
         plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
         save_every: epochs between numbered checkpoints.
         save_minutes: minutes between saves of latest.pt.
+        tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
+        debug_file: whenever this file is touched, the next step begins in the debugger.
     """
 
     data_path: Path = Path("data")
@@ -129,16 +165,21 @@ class TrainConfig:
     env: str | None = None
     resume: str | None = None
     init: Path | None = None
+    netg_path: Path | None = None
+    netd_path: Path | None = None
     run: str | None = None
     save_path: Path | None = None
     max_epoch: int = 200
     budget: float | None = None
     batch_size: int = 64
     image_size: int = 96
+    channels: int = 3
     arch: Arch = "dcgan"
     nz: int = 100
     ngf: int = 64
     ndf: int = 64
+    widths: tuple[int, ...] | None = None
+    depths: tuple[int, ...] | None = None
     d_norm: Norm = "none"
     to_rgb: ToRGB = "smooth"
     loss: Loss = "rp"
@@ -146,6 +187,7 @@ class TrainConfig:
     penalty_weight: float = 0.02
     penalty_every: int = 8
     penalty_noise: float = 0.1
+    clip: float = 0.0
     lr1: float = 3e-4
     lr2: float = 3e-4
     beta1: float = 0.0
@@ -163,22 +205,51 @@ class TrainConfig:
     plot_every: int = 250
     save_every: int = 10
     save_minutes: float = 2.0
+    tensorboard: bool = False
+    debug_file: Path | None = None
 
     def __post_init__(self) -> None:
         if self.image_size not in IMAGE_SIZES:
             raise ConfigError(f"--image_size: must be one of {', '.join(map(str, IMAGE_SIZES))}; got {self.image_size}")
+        if self.channels not in (1, 3):
+            raise ConfigError(f"--channels: must be 3 (colour) or 1 (grey); got {self.channels}")
         check_limits(self, TRAIN_LIMITS)
+        if self.resume is None:  # else they belong to a run that is not read yet
+            self._check_lists()
         if self.resume is not None and self.init is not None:
             raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
+        if self.init is not None and (self.netg_path or self.netd_path):
+            raise ConfigError("--init and --netg_path or --netd_path both say what to start from; give one of them")
         if self.penalty != "none" and self.d_norm == "batch":
             raise ConfigError(
                 f"--penalty={self.penalty} needs logits that depend on their own image alone, but --d_norm=batch mixes "
                 "the batch; use --d_norm=none or spectral, or --penalty=none"
             )
+        if self.loss == "wgan" and self.penalty == "none" and self.clip == 0:
+            raise ConfigError(
+                "--loss=wgan diverges unless something bounds the discriminator's slope; add --clip=0.01 or "
+                "--penalty=gp"
+            )
         if self.vis_server.rpartition(":")[2].rstrip("/").isdecimal():
             raise ConfigError(f"--vis_server: give the port with --vis_port; got {self.vis_server!r}")
         if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
+
+    def _check_lists(self) -> None:
+        """Check that `widths` and `depths` have a number for each resolution."""
+        resolutions = self.model.resolutions
+        for name, example in (("widths", self.model.default_widths(self.ngf)), ("depths", (1,) * len(resolutions))):
+            numbers = getattr(self, name)
+            if numbers is None:
+                continue
+            if name == "depths" and self.arch != "resnet":
+                raise ConfigError("--depths: residual blocks belong to --arch=resnet; leave it out, or add that")
+            if len(numbers) != len(resolutions) or min(numbers) < 1:
+                raise ConfigError(
+                    f"--{name}: expected {len(resolutions)} numbers of at least 1, one for each of "
+                    f"{', '.join(map(str, resolutions))} pixels of a face of {self.image_size}, as "
+                    f"{','.join(map(str, example))}; got {','.join(map(str, numbers))}"
+                )
 
     @property
     def model(self) -> ModelConfig:
@@ -192,6 +263,8 @@ class GenerateConfig:
 
     Args:
         checkpoint: a file, or a run's folder (its best.pt, else latest.pt); by default the released generator.
+        netg_path: draw with a generator that the book's program saved, netg_200.pth, instead.
+        netd_path: the discriminator that belongs to it, netd_200.pth; needed to choose by it.
         gen_num: number of faces; --nogen is the same option.
         gen_img: the picture to write, a grid of all faces (the first 1,024 when there are more).
         outdir: folder that also gets every face as a PNG of its own.
@@ -204,6 +277,8 @@ class GenerateConfig:
     """
 
     checkpoint: Path = RELEASED
+    netg_path: Path | None = None
+    netd_path: Path | None = None
     gen_num: int = 64
     gen_img: Path = Path("result.png")
     outdir: Path | None = None
@@ -221,6 +296,12 @@ class GenerateConfig:
                 f"--gen_search_num: must be at least --gen_num ({self.gen_num}), it is what they are chosen from; "
                 f"got {self.gen_search_num}"
             )
+        if self.netd_path is not None and self.netg_path is None:
+            raise ConfigError("--netd_path only chooses among what --netg_path draws; give that too")
+        if self.netg_path is not None and self.checkpoint != RELEASED:
+            raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
+        if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
+            raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
         if self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
 
@@ -228,24 +309,47 @@ class GenerateConfig:
 ALIASES = {"nogen": "gen_num"}
 """Option names that stand for another one."""
 
+_BOOK: dict[str, Any] = {
+    "batch_size": 256,
+    "d_norm": "batch",
+    "to_rgb": "book",
+    "loss": "bce",
+    "penalty": "none",
+    "lr1": 2e-4,
+    "lr2": 2e-4,
+    "beta1": 0.5,
+    "beta2": 0.999,
+    "g_every": 5,
+    "max_epoch": 200,
+    "ema_half_life_images": 0,
+    "flip": 0.0,
+    "translate": 0.0,
+    "holdout": 0.0,
+}
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {},
-    "book": {
-        "batch_size": 256,
-        "d_norm": "batch",
-        "to_rgb": "book",
-        "loss": "bce",
+    "book": _BOOK,
+    "book2": {**_BOOK, "loss": "rahinge", "lr1": 2e-3, "g_every": 2},
+    # Arjovsky et al. 2017, algorithm 1; its RMSProp is Adam without the first moment.
+    "wgan": {
+        "loss": "wgan",
         "penalty": "none",
-        "lr1": 2e-4,
-        "lr2": 2e-4,
-        "beta1": 0.5,
-        "beta2": 0.999,
+        "clip": 0.01,
+        "d_norm": "batch",
+        "lr1": 5e-5,
+        "lr2": 5e-5,
         "g_every": 5,
-        "max_epoch": 200,
-        "ema_half_life_images": 0,
-        "flip": 0.0,
-        "translate": 0.0,
-        "holdout": 0.0,
+    },
+    # Gulrajani et al. 2017, algorithm 1.
+    "wgan-gp": {
+        "loss": "wgan",
+        "penalty": "gp",
+        "penalty_weight": 10.0,
+        "penalty_every": 1,
+        "lr1": 1e-4,
+        "lr2": 1e-4,
+        "beta2": 0.9,
+        "g_every": 5,
     },
 }
 """Options by preset. An option typed by the user wins over its preset."""
@@ -253,7 +357,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
     | {"vis", "vis_server", "vis_port", "vis_keep", "env"}
-    | {"log_every", "plot_every", "save_every", "save_minutes"}
+    | {"log_every", "plot_every", "save_every", "save_minutes", "tensorboard", "debug_file"}
 )
 """Options that may differ when a run goes on; all others define it."""
 
@@ -268,6 +372,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "penalty_weight": (0, math.inf),
     "penalty_every": (1, math.inf),
     "penalty_noise": (1e-4, 10),
+    "clip": (0, math.inf),
     "lr1": (0, 1),
     "lr2": (0, 1),
     "beta1": (0, 0.9999),
@@ -322,8 +427,11 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
     Raises:
         ConfigError: a value is out of range or does not fit another one.
     """
-    preset = PRESETS[typed.get("preset", "default")] if config_type is TrainConfig else {}
-    return config_type(**{**preset, **typed})
+    if config_type is not TrainConfig:
+        return config_type(**typed)
+    of_the_book = typed.get("netg_path") or typed.get("netd_path")
+    preset: Preset = typed.get("preset", "book" if of_the_book else "default")
+    return config_type(**{"preset": preset, **PRESETS[preset], **typed})
 
 
 def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
@@ -335,4 +443,5 @@ def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
     """
     paths = {f.name for f in dataclasses.fields(config_type) if "Path" in str(f.type)}
     values: dict[str, Any] = {k: Path(v) if k in paths and v is not None else v for k, v in stored.items()}
+    values |= {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
     return config_type(**values)

@@ -34,7 +34,10 @@ def generate(config: GenerateConfig) -> None:
         ConfigError: a picture cannot be written.
     """
     device = choose_device(config.gpu)
-    sampler = sampling.load(config.checkpoint, device)
+    if config.netg_path is None:
+        sampler = sampling.load(config.checkpoint, device)
+    else:
+        sampler = sampling.load_book(config.netg_path, config.netd_path, device)
     seeds: Sequence[int] = range(config.seed, config.seed + (config.gen_search_num or config.gen_num))
     if config.gen_search_num is not None:
         with bar("choosing", len(seeds)) as progress:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from config import SYNTHETIC, CheckpointError, ConfigError, TrainConfig
-from gan import checkpoint, ema, images, latent, losses, visdom_page
+from gan import checkpoint, debugger, ema, images, latent, losses, tensorboard_log, visdom_page
 from gan.augment import augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
@@ -20,7 +20,7 @@ from gan.device import autocast, choose_device, choose_precision, describe, out_
 from gan.faces import has_faces, open_pack
 from gan.images import to_pixels
 from gan.monitor import Monitor, Output
-from gan.run import Run, TrainingState, keep_later, new_folder, resumed, stop_signals
+from gan.run import Run, TrainingState, from_the_book, keep_later, new_folder, resumed, stop_signals
 from gan.sampling import BATCH
 
 RETRIES = 3
@@ -52,11 +52,16 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
         draw_moves, n=n, image_size=config.image_size, flip=config.flip, translate=config.translate
     )
     last, saved, ended = batches.steps(config.max_epoch), time.monotonic(), False
+    debug_file = debugger.DebugFile(config.debug_file)
     if state.step == 0:
         preview(run, state, monitor)
         save(run, state, monitor)
 
     while not ended:
+        if debug_file.asks():
+            with monitor.paused(), debugger.leaving():
+                breakpoint()  # run, state, batches and monitor are at hand
+                monitor.say("going on")
         state.step += 1
         random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
         state.scale_rates(annealed(monitor.seconds, config.budget))
@@ -75,14 +80,17 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
                 d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
                 if config.penalty != "none" and due(state.step, config.penalty_every):  # lazy: rarer, so weighted up
                     noise = torch.Generator(device).manual_seed(int(random("penalty").integers(2**31)))
-                    penalty = functools.partial(losses.gradient_penalty, config.penalty, discriminator)
-                    r1 = penalty(real_moved, real_logits, noise, config.penalty_noise)
-                    r2 = penalty(fake_moved, fake_logits, noise, config.penalty_noise)
-                    loss = loss + config.penalty_every * config.penalty_weight * (r1 + r2)
-                    monitor.add(r1_penalty=r1, r2_penalty=r2)
+                    batch = real_moved, real_logits, fake_moved, fake_logits
+                    penalties = losses.gradient_penalties(
+                        config.penalty, discriminator, *batch, noise, config.penalty_noise
+                    )
+                    loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
+                    monitor.add(**penalties)
             state.d_optimizer.zero_grad(set_to_none=True)
             loss.backward()
             state.d_optimizer.step()
+            if config.clip:
+                clip(discriminator, config.clip)
             monitor.add(d_loss=d_loss, real_logit=real_logits.float().mean(), fake_logit=fake_logits.float().mean())
 
         # Generator step. The discriminator is frozen: it only carries the gradient.
@@ -92,7 +100,7 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
             with cast():
                 fake = generator(latent.normal(random("g_z"), n, config.nz).to(device)).float()
                 fake_logits, real_logits = discriminator(moved(fake)), None
-                if config.loss == "rp":  # compares with reals
+                if config.loss in losses.COMPARING:
                     with torch.no_grad():
                         real_logits = discriminator(moved(real))
                 g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
@@ -118,6 +126,13 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
         if save_due:
             save(run, state, monitor, numbered, ending)
             saved, ended = time.monotonic(), ending
+
+
+@torch.no_grad()
+def clip(discriminator: torch.nn.Module, size: float) -> None:
+    """Bring every weight into [-size, size], in place (Arjovsky et al. 2017, algorithm 1, line 7)."""
+    for parameter in discriminator.parameters():
+        parameter.clamp_(-size, size)
 
 
 def epochs_due(batches: Batches, step: int, every: int) -> bool:
@@ -185,10 +200,14 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
 
 def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """What `python train.py` does: faces, networks, the loop, and what to do next."""
+    if config.tensorboard:
+        tensorboard_log.writer_class()  # before anything is made: it may be missing
     content, path = None, None
     if config.resume is not None:
         config, content, path = resumed(config, typed)
-    elif "data_path" not in typed and not has_faces(config.data_path):
+    elif config.netg_path or config.netd_path:
+        config = from_the_book(config, typed)
+    if config.resume is None and "data_path" not in typed and not has_faces(config.data_path):
         print(
             f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
             "python train.py --data_path=FOLDER"
@@ -196,7 +215,7 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
         config = dataclasses.replace(config, data_path=SYNTHETIC)
     folder = new_folder(config) if path is None else path.parent
     device = choose_device(config.gpu)
-    pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers)
+    pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers, channels=config.channels)
     training, held_out = pack.split(config.holdout)
     faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
     if content is not None and content["faces"]["digest"] != pack.digest:
@@ -215,6 +234,8 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             keep_later(path, state.step)
         elif config.init is not None:
             state.load_initial(config.init, device)
+        elif config.netg_path or config.netd_path:
+            state.load_book(config.netg_path, config.netd_path)
         seconds = 0.0 if content is None else content["seconds"]
         if more := extension(config, state.step >= batches.steps(config.max_epoch), seconds):
             print(f"this run has finished; to go on: python train.py --resume={folder} {more}")
@@ -250,15 +271,19 @@ def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) ->
     config, first = run.config, state.step
     samples = config.save_path or run.folder / "samples"
     outputs: list[Output] = []
+    options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
+    if config.tensorboard:
+        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
+        print(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     if config.vis:
-        options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
         env = config.env or run.folder.name
         page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, options)
         print(told, flush=True)
         if page is not None:
-            page.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)))
             outputs.append(page)
     monitor = Monitor(run.folder, samples, len(batches), config.max_epoch, state.step, seconds, config.budget, outputs)
+    for output in outputs:
+        output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
     with stop_signals() as asked, contextlib.closing(monitor):

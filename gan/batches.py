@@ -67,11 +67,11 @@ class Batches:
         return self.order
 
     def examples(self, n: int) -> np.ndarray:
-        """The first `n` of the faces, or all if there are fewer, to look at: (n, S, S, 3), uint8."""
+        """The first `n` of the faces, or all if there are fewer, to look at: (n, S, S, C), uint8."""
         return self.pixels[self.chosen[:n]]
 
     def __call__(self, step: int) -> Tensor:
-        """The faces of step `step`: (batch_size, 3, S, S) in [-1, 1] on the device."""
+        """The faces of step `step`: (batch_size, C, S, S) in [-1, 1] on the device."""
         indices = self.indices(step)
         if self.resident is not None:
             return to_tensor(self.resident[torch.from_numpy(indices).to(self.device)])

@@ -37,7 +37,8 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
-PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT"}
+NUMBERS = tuple[int, ...]
+PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 
 def command_line(
@@ -173,7 +174,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
     Args:
         name: the option, for the message.
         text: the value as typed. `None` unsets an option that may be unset.
-        hint: bool, int, float, str, Path, a Literal of texts, or one of these `| None`.
+        hint: bool, int, float, str, Path, a tuple of int, a Literal of texts, or one of these `| None`.
 
     Raises:
         ConfigError: the value is empty or does not fit.
@@ -195,6 +196,10 @@ def convert(name: str, text: str, hint: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"--{name}: expected True or False; {got}")
         return text.lower() == "true"
+    if kind == NUMBERS:
+        if not re.fullmatch(r"\d{1,18}( ?, ?\d{1,18})*", bare := text.strip("()[] ")):
+            raise ConfigError(f"--{name}: expected whole numbers with commas between them, as 64,32; {got}")
+        return tuple(int(number) for number in bare.split(","))
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ and no home
@@ -270,7 +275,7 @@ def help_text(config_type: type, program: str, width: int) -> str:
 
 
 def heading(name: str, hint: Any) -> str:
-    """Write an option as it is typed: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate."""
+    """Write an option as it is typed: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
     if is_bool(hint):
         return f"--[no]{name}"
     return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"

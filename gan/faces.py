@@ -13,6 +13,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import secrets
@@ -39,7 +40,7 @@ from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
-from gan import synthetic
+from gan import synthetic, torchvision_data
 
 try:
     import fcntl
@@ -60,7 +61,8 @@ GIVE = "give another with --data_path=FOLDER, or try faces drawn by the program:
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
-Work = tuple[Path, list[Picture], int, Path, int]  # the arguments of _decode
+Shape = tuple[int, int, int]  # of a face: height, width, channels
+Work = tuple[Path, list[Picture], Shape, Path, int]  # the arguments of _decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Pack:
     """The decoded faces of one data path at one size.
 
     Args:
-        pixels: (N, S, S, 3), uint8, memory-mapped read-only.
+        pixels: (N, S, S, C), uint8, memory-mapped read-only; C is 3, or 1 for grey.
         hashes: (N,), uint32, crc32 of each face's pixels.
         rejected: number of files skipped, listed in rejected.txt in the pack's folder.
         folder: where it lies.
@@ -104,26 +106,30 @@ def open_pack(
     packs: Path = config.PACKS,
     num_workers: int | None = None,
     say: Callable[[str], None] = print,
+    channels: int = 3,
 ) -> Pack:
     """Open the pack of a data path, making it first where there is none.
 
     Args:
-        data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; or `synthetic`, the
-            faces that `gan.synthetic` draws.
+        data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
+            that `gan.synthetic` draws; or a dataset of torchvision, torchvision:NAME:FOLDER.
         image_size: height and width of a face, pixels.
         packs: folder that holds packs.
         num_workers: processes that decode; None takes one a core.
         say: told, a line at a time, what was found and what happens.
+        channels: of a face, 3 for colour, 1 for grey.
 
     Raises:
         DataError: there are no two faces to be had, the data path or a pack cannot be read, or no pack be written.
     """
     data_path = Path(os.path.expanduser(data_path))
     files = _find(data_path)
-    folder = packs / hashlib.sha256(json.dumps([PACK_VERSION, image_size, files]).encode()).hexdigest()[:16]
+    shape = image_size, image_size, channels
+    key = [PACK_VERSION, image_size, files, *([channels] if channels != 3 else [])]
+    folder = packs / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     if not (folder / "pack.json").is_file():
         try:
-            _make_pack(folder, data_path, files, image_size, num_workers or os.cpu_count() or 1, say)
+            _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
         except OSError as error:  # not from reading pictures: that is caught where they are read
             raise DataError(
                 f"cannot write the pack of {data_path} to {packs}: {error.strerror or error}; expected a writable "
@@ -133,6 +139,8 @@ def open_pack(
             raise DataError(
                 f"a process that decodes {data_path} died, perhaps for want of memory; lower --num_workers"
             ) from error
+        finally:
+            torchvision_data.open_dataset.cache_clear()
     try:
         about = json.loads((folder / "pack.json").read_text())
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
@@ -158,6 +166,10 @@ def _find(data_path: Path) -> list[Listed]:
     """The pictures and zips of a data path, in order, without reading any of them."""
     if data_path == SYNTHETIC:
         return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
+    if torchvision_data.is_dataset(data_path):
+        name, folder = torchvision_data.split(data_path)
+        paths = (Path(below, file) for below, _, names in os.walk(folder) for file in names)
+        return [(name, 0, 0), *sorted(_listed(str(path), path.relative_to(folder).as_posix()) for path in paths)]
     root = str(data_path)
     try:
         is_folder = stat.S_ISDIR(os.stat(root).st_mode)
@@ -208,6 +220,8 @@ def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list
     """The pictures among files and in their zips, in order, and the rejected zips."""
     if root == SYNTHETIC:
         return [(str(seed), "") for seed in range(synthetic.FACES)], []
+    if torchvision_data.is_dataset(root):
+        return [(str(index), "") for index in range(len(torchvision_data.open_dataset(root)))], []
     pictures: list[Picture] = []
     rejected: list[str] = []
     for name, *_ in files:
@@ -235,10 +249,11 @@ def _rejection(name: str, error: Exception) -> str:
 
 
 def _make_pack(
-    folder: Path, data_path: Path, files: list[Listed], image_size: int, workers: int, say: Callable[[str], None]
+    folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> None:
     """Decode files into the pack `folder`, which appears complete or not at all."""
-    root = data_path if data_path == SYNTHETIC or data_path.is_dir() else data_path.parent
+    of_itself = data_path == SYNTHETIC or torchvision_data.is_dataset(data_path) or data_path.is_dir()
+    root = data_path if of_itself else data_path.parent
     pictures, rejected = _list_pictures(root, files)
     if rejected and root != data_path:
         reason = rejected[0].split("\t")[1]
@@ -248,7 +263,7 @@ def _make_pack(
             f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
             f"put faces there or {GIVE}"
         )
-    need = len(pictures) * (image_size**2 * 3 + 4)
+    need = len(pictures) * (math.prod(shape) + 4)
     found = f"found {len(pictures):,} pictures in {data_path}; packing them"
     if data_path == SYNTHETIC:
         found = f"drawing {len(pictures):,} faces"
@@ -261,7 +276,7 @@ def _make_pack(
             f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
         )
     with _unfinished(folder) as unfinished:
-        hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, image_size, workers, say)
+        hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
         rejected += broken
         listing = "".join(f"{line}\n" for line in rejected)
         if len(hashes) < 2 and rejected:
@@ -277,7 +292,7 @@ def _make_pack(
         np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
         if rejected:
             (unfinished / "rejected.txt").write_text(listing, encoding="utf-8")
-        about = {"source": str(data_path), "image_size": image_size, "faces": len(hashes), "rejected": len(rejected)}
+        about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
         (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
         for path in unfinished.iterdir():
             with path.open("rb+") as file:
@@ -320,7 +335,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _write_faces(
-    path: Path, root: Path, pictures: list[Picture], image_size: int, workers: int, say: Callable[[str], None]
+    path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> tuple[list[int], list[str]]:
     """Decode pictures into an .npy file.
 
@@ -329,11 +344,11 @@ def _write_faces(
     """
     hashes: list[int] = []
     rejected: list[str] = []
-    face = image_size**2 * 3
+    face = math.prod(shape)
     with path.open("wb+", buffering=0) as out:  # no buffer: workers write into it too
-        start = _write_header(out, 0, image_size)
+        start = _write_header(out, 0, shape)
         chunks = range(0, len(pictures), CHUNK)
-        work = [(root, pictures[i : i + CHUNK], image_size, path, start + i * face) for i in chunks]
+        work = [(root, pictures[i : i + CHUNK], shape, path, start + i * face) for i in chunks]
         with (
             contextlib.closing(_run(work, workers)) as done,
             tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
@@ -353,15 +368,15 @@ def _write_faces(
                     said = time.monotonic()
                     say(f"packed {len(hashes):,} of {len(pictures):,}")
         out.truncate(start + len(hashes) * face)
-        _write_header(out, len(hashes), image_size)
+        _write_header(out, len(hashes), shape)
     return hashes, rejected
 
 
-def _write_header(file: BinaryIO, faces: int, image_size: int) -> int:
+def _write_header(file: BinaryIO, faces: int, shape: Shape) -> int:
     """Write the header of an .npy file, equally long for any number of faces: NumPy leaves space for it to grow."""
     file.seek(0)
-    shape = (faces, image_size, image_size, 3)
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    about = {"descr": "|u1", "fortran_order": False, "shape": (faces, *shape)}
+    np.lib.format.write_array_header_1_0(file, about)
     return file.tell()
 
 
@@ -418,9 +433,7 @@ def _start_worker(stopped: Connection) -> None:
 _zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
 
 
-def _decode(
-    root: Path, pictures: list[Picture], image_size: int, out: Path, offset: int
-) -> tuple[list[int], list[str]]:
+def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset: int) -> tuple[list[int], list[str]]:
     """Decode pictures and write the faces into a file, one after another from an offset in bytes.
 
     Returns:
@@ -432,18 +445,24 @@ def _decode(
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for name, member in pictures:
-            if root == SYNTHETIC:
-                faces.append(synthetic.draw(int(name), image_size)[0].tobytes())
-                continue
             try:
-                with Image.open(_source(root / name, member), formats=FORMATS) as image:
-                    faces.append(_face(image, image_size).tobytes())
+                with _open(root, name, member, shape[0]) as image:
+                    faces.append(_face(image, shape).tobytes())
             except Exception as error:
                 rejected.append(_rejection(f"{name}/{member}" if member else name, error))
     with out.open("rb+") as file:
         file.seek(offset)
         file.write(b"".join(faces))
     return [zlib.crc32(face) for face in faces], rejected
+
+
+def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
+    """One picture of a data path, not decoded yet."""
+    if root == SYNTHETIC:
+        return Image.fromarray(synthetic.draw(int(name), image_size)[0])
+    if torchvision_data.is_dataset(root):
+        return torchvision_data.picture(root, int(name))
+    return Image.open(_source(root / name, member), formats=FORMATS)
 
 
 def _source(path: Path, member: str) -> Path | io.BytesIO:
@@ -457,8 +476,9 @@ def _source(path: Path, member: str) -> Path | io.BytesIO:
     return io.BytesIO(_zip(path).read(info))
 
 
-def _face(image: Image.Image, image_size: int) -> Image.Image:
-    """The centre square of a picture: first frame, upright, on white, RGB, `image_size` pixels wide."""
+def _face(image: Image.Image, shape: Shape) -> Image.Image:
+    """The centre square of a picture: first frame, upright, on white, in colour or grey, of the shape's size."""
+    image_size, _, channels = shape
     image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
     image.load()  # not below, where its errors would be suppressed
     with contextlib.suppress(Exception):  # garbage in place of EXIF says nothing about the pixels
@@ -474,7 +494,8 @@ def _face(image: Image.Image, image_size: int) -> Image.Image:
     side = min(image.size)
     left, top = ((length - side) // 2 for length in image.size)
     box = (left, top, left + side, top + side)
-    return image.convert("RGB").resize((image_size, image_size), Image.Resampling.LANCZOS, box)
+    image = image.convert("RGB" if channels == 3 else "L")
+    return image.resize((image_size, image_size), Image.Resampling.LANCZOS, box)
 
 
 def _grey(values: np.ndarray) -> Image.Image:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
-    """uint8 pixels (N, H, W, 3) -> images (N, 3, H, W) in [-1, 1], float32, channels-last in memory."""
+    """uint8 pixels (N, H, W, C) -> images (N, C, H, W) in [-1, 1], float32, channels-last in memory."""
     return pixels.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
 def to_pixels(images: Tensor) -> np.ndarray:
-    """Images (N, 3, H, W) in [-1, 1] -> uint8 pixels (N, H, W, 3), rounded, on the CPU."""
+    """Images (N, C, H, W) in [-1, 1] -> uint8 pixels (N, H, W, C), rounded, on the CPU."""
     scaled = images.detach().float().add(1.0).mul_(127.5).round_().clamp_(0, 255)
     return scaled.to(torch.uint8).permute(0, 2, 3, 1).cpu().contiguous().numpy()
 
@@ -28,7 +28,7 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
     """Lay pictures out in rows on white.
 
     Args:
-        pixels: (N, H, W, 3) uint8.
+        pixels: (N, H, W, C) uint8, colour or grey.
         columns: pictures a row; by default as square as it gets.
         gap: white pixels around each.
 
@@ -46,7 +46,7 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
 
 
 def save_picture(pixels: np.ndarray, path: Path) -> None:
-    """Write one picture (H, W, 3) uint8, in the format of the path's suffix; never half a file.
+    """Write one picture (H, W, C) uint8, colour or grey, in the format of the path's suffix; never half a file.
 
     Raises:
         OSError: the folder cannot be made or the file not written.
@@ -54,7 +54,7 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        Image.fromarray(pixels).save(temporary, compress_level=1)
+        Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]).save(temporary, compress_level=1)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -10,33 +10,45 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import relu, softplus
 
 from config import Loss, Penalty
+
+COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
+"""Losses whose generator step needs the logits of reals too."""
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
     """What the discriminator minimises.
 
     Args:
-        loss: `bce` (Goodfellow et al. 2014, eq. 1, summed over reals and fakes as in the book) or `rp`
-            (relativistic pairing: Jolicoeur-Martineau 2019, as used by Huang et al. 2024).
+        loss: `bce`, also called `logistic` (Goodfellow et al. 2014, eq. 1, summed over reals and fakes as in the book);
+            `hinge` (Lim and Ye 2017, Miyato et al. 2018, eq. 16); `rahinge` (relativistic average hinge:
+            Jolicoeur-Martineau 2019, appendix; the book's second edition); `rp` (relativistic pairing, the same paper,
+            as used by Huang et al. 2024); `wgan` (Arjovsky et al. 2017, eq. 3).
         real_logits: logits of reals, (N,).
         fake_logits: logits of fakes, (N,); for `rp` paired with the reals by position.
 
     Returns:
         The mean loss, a scalar in float32.
     """
-    real_logits, fake_logits = real_logits.float(), fake_logits.float()
-    if loss == "bce":
-        return softplus(-real_logits).mean() + softplus(fake_logits).mean()
-    return softplus(-(real_logits - fake_logits)).mean()
+    real, fake = real_logits.float(), fake_logits.float()
+    if loss == "rp":
+        return softplus(fake - real).mean()
+    if loss == "hinge":
+        return relu(1 - real).mean() + relu(1 + fake).mean()
+    if loss == "rahinge":
+        return relu(1 - (real - fake.mean())).mean() + relu(1 + (fake - real.mean())).mean()
+    if loss == "wgan":
+        return fake.mean() - real.mean()
+    return softplus(-real).mean() + softplus(fake).mean()
 
 
 def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) -> Tensor:
-    """What the generator minimises: the discriminator's loss with real and fake exchanged.
+    """What the generator minimises.
 
-    For `bce` this is the non-saturating loss -log D(G(z)), the book's, which needs no reals.
+    The comparing losses are the discriminator's with real and fake exchanged. `bce` is the non-saturating loss
+    -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes.
 
     Args:
         loss: as in `discriminator_loss`.
@@ -47,13 +59,15 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
         The mean loss, a scalar in float32.
 
     Raises:
-        ValueError: `rp` without reals.
+        ValueError: a loss in `COMPARING` without reals.
     """
-    if loss == "bce":
-        return softplus(-fake_logits.float()).mean()
-    if real_logits is None:
-        raise ValueError("loss 'rp' compares fakes with reals; got no real logits")
-    return softplus(-(fake_logits.float() - real_logits.float())).mean()
+    if loss in COMPARING:
+        if real_logits is None:
+            raise ValueError(f"loss {loss!r} compares fakes with reals; got no real logits")
+        return discriminator_loss(loss, fake_logits, real_logits)
+    if loss in ("hinge", "wgan"):
+        return -fake_logits.float().mean()
+    return softplus(-fake_logits.float()).mean()
 
 
 def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -93,16 +107,54 @@ def approximate_penalty(
     return ((logits.float() - moved.float()) / scale).square().mean()
 
 
-def gradient_penalty(
+def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Mean squared distance of the gradient's norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
+
+    Args:
+        discriminator: images -> logits (N,).
+        images: where to take it, (N, 3, H, W): points between reals and fakes.
+
+    Returns:
+        A scalar in float32.
+    """
+    images = images.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
+    norm = (gradient.float().square().sum((1, 2, 3)) + 1e-12).sqrt()  # the root has no gradient at 0
+    return (norm - 1).square().mean()
+
+
+def gradient_penalties(
     penalty: Penalty,
     discriminator: Callable[[Tensor], Tensor],
-    images: Tensor,
-    logits: Tensor,
+    real: Tensor,
+    real_logits: Tensor,
+    fake: Tensor,
+    fake_logits: Tensor,
     random: torch.Generator,
     scale: float,
-) -> Tensor:
-    """The penalty of one batch, exact or approximate; arguments as in those two, `random` on the images' device."""
+) -> dict[str, Tensor]:
+    """The gradient penalties of one batch, by their names in log.jsonl; all are added to the discriminator's loss.
+
+    Args:
+        penalty: `exact` and `approximate` give R1 on the reals and R2 on the fakes, `gp` the one of WGAN-GP.
+        discriminator: images -> logits (N,).
+        real: reals, (N, 3, H, W).
+        real_logits: their logits, (N,), with their graph.
+        fake: fakes, (N, 3, H, W).
+        fake_logits: their logits, (N,), with their graph.
+        random: source of randomness, on the images' device.
+        scale: standard deviation of the noise of `approximate`, in units of [-1, 1] images.
+    """
+    if penalty == "gp":
+        between = torch.rand(len(real), 1, 1, 1, generator=random, device=real.device)
+        return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, between))}
     if penalty == "exact":
-        return exact_penalty(discriminator, images)
-    noise = torch.randn(images.shape, generator=random, device=images.device)
-    return approximate_penalty(discriminator, images, logits, noise, scale)
+        return {
+            "r1_penalty": exact_penalty(discriminator, real),
+            "r2_penalty": exact_penalty(discriminator, fake),
+        }
+    penalties = {}
+    for name, images, logits in (("r1_penalty", real, real_logits), ("r2_penalty", fake, fake_logits)):
+        noise = torch.randn(images.shape, generator=random, device=images.device)
+        penalties[name] = approximate_penalty(discriminator, images, logits, noise, scale)
+    return penalties

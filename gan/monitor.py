@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,8 +36,8 @@ class Output(Protocol):
         """Forget what is newer than `step`."""
         ...
 
-    def picture(self, name: str, title: str, pixels: np.ndarray) -> None:
-        """Take a picture (H, W, 3) uint8 in place of the last one of that name."""
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
+        """Take a picture (H, W, 3) uint8 of a step in place of the last one of that name."""
         ...
 
     def close(self) -> None:
@@ -116,6 +116,14 @@ class Monitor:
         """Training time of the run so far, earlier sittings included."""
         return time.perf_counter() - self.started
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around something that is no training, such as the debugger: its time counts nowhere."""
+        since = time.perf_counter()
+        yield
+        away = time.perf_counter() - since
+        self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
+
     def add(self, **values: Tensor) -> None:
         """Collect scalars of one step, still on the device."""
         for name, value in values.items():
@@ -189,7 +197,7 @@ class Monitor:
         """
         path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
         for output in self.outputs:
-            output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid)
+            output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid, step)
         try:
             images.save_picture(grid, path)
         except OSError as error:

@@ -23,7 +23,7 @@ from config import (
     TrainConfig,
     restore,
 )
-from gan import checkpoint, ema
+from gan import book_weights, checkpoint, ema
 from gan.command_line import BARE
 from gan.device import adam, describe, place
 from model import Discriminator, Generator
@@ -80,6 +80,19 @@ class TrainingState:
         weights = {"generator": content["ema"], **content}
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
+
+    def load_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
+        """Start from weights that the book's program saved, one network or both, with new optimizers.
+
+        Raises:
+            CheckpointError: a file cannot be read, or belongs to other networks.
+        """
+        _, generator, discriminator = book_weights.networks(netg_path, netd_path)
+        if generator is not None and netg_path is not None:
+            for part in (self.generator, self.ema):
+                checkpoint.load_weights(part, generator, "generator", netg_path)
+        if discriminator is not None and netd_path is not None:
+            checkpoint.load_weights(self.discriminator, discriminator, "discriminator", netd_path)
 
     def is_finite(self) -> bool:
         """Whether every weight is a number."""
@@ -206,6 +219,21 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig,
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
     return dataclasses.replace(stored, **changed), content, path
+
+
+def from_the_book(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
+    """The config of a run that starts from the book's weights: their files decide the networks' options.
+
+    Raises:
+        CheckpointError: a file cannot be used.
+        ConfigError: an option was typed that the files contradict.
+    """
+    found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+    for name, value in found.items():
+        if typed.get(name, value) != value:
+            given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
+            raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
+    return dataclasses.replace(config, **found)
 
 
 def keep_later(path: Path, step: int) -> None:

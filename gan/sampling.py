@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from config import CheckpointError, ModelConfig
-from gan import checkpoint, device, images, latent
+from gan import book_weights, checkpoint, device, images, latent
 from model import Discriminator, Generator
 
 T = TypeVar("T")
@@ -26,14 +26,14 @@ class Sampler:
     """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval()."""
 
     generator: nn.Module
-    discriminator: nn.Module
+    discriminator: nn.Module | None
     model: ModelConfig
     device: torch.device
     images_seen: int = 0
     batch: int = BATCH
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
-        """The samples of `seeds`, in order, in batches of pixels (n, S, S, 3) uint8."""
+        """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
         yield from self._batches(seeds, lambda z: images.to_pixels(self.generator(z)), mean, std)
 
     def best(
@@ -52,11 +52,16 @@ class Sampler:
             mean: mean of the latents.
             std: standard deviation of the latents.
             progress: called with the number of samples done, after each batch.
+
+        Raises:
+            ValueError: there is no discriminator.
         """
+        if (discriminator := self.discriminator) is None:
+            raise ValueError("no discriminator to choose by")
 
         def ranked() -> Iterator[tuple[float, int]]:
             done = 0
-            for logits in self._batches(seeds, lambda z: self.discriminator(self.generator(z)).cpu(), mean, std):
+            for logits in self._batches(seeds, lambda z: discriminator(self.generator(z)).cpu(), mean, std):
                 yield from zip(logits.tolist(), seeds[done : done + len(logits)], strict=True)
                 done += len(logits)
                 progress(len(logits))
@@ -100,5 +105,29 @@ def load(path: Path, on: torch.device) -> Sampler:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
-    networks = [device.place(network, on).eval().requires_grad_(False) for network in (generator, discriminator)]
-    return Sampler(*networks, model=model, device=on, images_seen=content["images_seen"])
+    return _sampler(generator, discriminator, model, on, content["images_seen"])
+
+
+def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
+    """Load what draws, and where `netd_path` is given ranks, from weights that the book's program saved.
+
+    Raises:
+        CheckpointError: a file cannot be read, or is something else.
+    """
+    found, weights, d_weights = book_weights.networks(netg_path, netd_path)
+    model = book_weights.model_config(found)
+    generator, discriminator = Generator(model), None
+    checkpoint.load_weights(generator, weights or {}, "generator", netg_path)
+    if netd_path is not None and d_weights is not None:
+        discriminator = Discriminator(model)
+        checkpoint.load_weights(discriminator, d_weights, "discriminator", netd_path)
+    return _sampler(generator, discriminator, model, on)
+
+
+def _sampler(
+    generator: nn.Module, discriminator: nn.Module | None, model: ModelConfig, on: torch.device, images_seen: int = 0
+) -> Sampler:
+    def ready(network: nn.Module) -> nn.Module:
+        return device.place(network, on).eval().requires_grad_(False)
+
+    return Sampler(ready(generator), None if discriminator is None else ready(discriminator), model, on, images_seen)

@@ -49,7 +49,7 @@ CURVES: dict[str, tuple[str, str, dict[str, str]]] = {
     "penalties": (
         "Squared gradient of the discriminator",
         "mean over a batch",
-        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)"},
+        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "distance from 1 (gp)"},
     ),
     "speed": ("Speed", "images a second", {"images_per_second": "images/s"}),
     "data_wait": ("Waiting for data", "share of the time, %", {"data_wait": "data wait"}),
@@ -149,7 +149,7 @@ class Page:
         with self.lock:
             self.curves.rewind(step)
 
-    def picture(self, name: str, title: str, pixels: np.ndarray) -> None:
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         """Take a picture (H, W, 3) uint8; one that was not sent yet is replaced."""
         with self.lock:
             self.pictures[name] = (title, pixels)

@@ -14,18 +14,27 @@ from gan.command_line import as_typed, meanings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {"train.py": TrainConfig, "generate.py": GenerateConfig}
-DOCUMENTS = ("README.md", "README.zh.md", "checkpoints/README.md", "data/README.md", "docs/experiments.md")
+PAGES = ("README", "docs/from-the-book")
+"""Documents in both languages: NAME.md and NAME.zh.md."""
+DOCUMENTS = (
+    *(f"{page}{language}.md" for page in PAGES for language in ("", ".zh")),
+    *("checkpoints/README.md", "data/README.md", "docs/experiments.md"),
+)
 
 
 def options_table(config_type: type) -> str:
     """The table as it belongs into the README; printed by a failing test, ready to paste."""
-    book = config_type is TrainConfig
-    lines = ["| option | default | book | meaning |", "| --- | --- | --- | --- |"]
-    lines = lines if book else ["| option | default | meaning |", "| --- | --- | --- |"]
+    has_presets = config_type is TrainConfig
+    lines = ["| option | default | other presets | meaning |", "| --- | --- | --- | --- |"]
+    lines = lines if has_presets else ["| option | default | meaning |", "| --- | --- | --- |"]
     for field in dataclasses.fields(config_type):
         default = "" if field.default is None else as_typed(field.default)
-        differs = as_typed(PRESETS["book"][field.name]) if field.name in PRESETS["book"] else ""
-        cells = [f"`{field.name}`", default, *([differs] if book else []), meanings(config_type)[field.name]]
+        presets: dict[str, list[str]] = {}
+        for preset, options in PRESETS.items():
+            if options.get(field.name, field.default) != field.default:
+                presets.setdefault(as_typed(options[field.name]), []).append(preset)
+        differs = "; ".join(f"{', '.join(names)}: {value}" for value, names in presets.items())
+        cells = [f"`{field.name}`", default, *([differs] if has_presets else []), meanings(config_type)[field.name]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -69,12 +78,14 @@ def test_links_lead_somewhere() -> None:
             assert (ROOT / document).parent.joinpath(target).exists(), f"{document}: {target}"
 
 
-def test_both_readmes_have_the_same_sections_commands_options_and_pictures() -> None:
-    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
-    for pattern in (r"^(#+) ", r"```\w*\n(.+?)```", r"^\| `(\w+)` \|([^|]*)\|", r"^!\[.*\]\((.+)\)"):
+@pytest.mark.parametrize("page", PAGES)
+def test_both_languages_have_the_same_sections_commands_options_and_pictures(page: str) -> None:
+    english, chinese = ((ROOT / f"{page}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh"))
+    patterns = [r"^(#+) ", r"```\w*\n(.+?)```", r"^\| `(\w+)` \|([^|]*)\|", r"^!\[.*\]\((.+)\)", r"`(python [^`\n]+)`"]
+    for pattern in patterns:
         flags = re.MULTILINE if pattern.startswith("^") else re.DOTALL
         found = re.findall(pattern, english, flags)
-        assert found
+        assert found or page != "README"
         if "```" in pattern:  # the folder of a run is explained in words
             found = [block for block in found if "latest.pt" not in block]
             ours = [block for block in re.findall(pattern, chinese, flags) if "latest.pt" not in block]

@@ -68,6 +68,10 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, config_type: Any = T
         ("--nogpu --seed 3", {"gpu": False, "seed": 3}),
         ("--seed 3 --gpu", {"gpu": True, "seed": 3}),
         ("--batch-size 32", {"batch_size": 32}),
+        ("--widths=64,32", {"widths": (64, 32)}),
+        ("--widths 64", {"widths": (64,)}),
+        ("--depths=(1,2,1)", {"depths": (1, 2, 1)}),
+        ("--depths=None", {"depths": None}),
         ("--batch_size=32", {"batch_size": 32}),
         ("--ema_half_life_images=20_000", {"ema_half_life_images": 20_000}),
         ("--lr1 2e-4", {"lr1": 2e-4}),
@@ -169,7 +173,7 @@ def test_home_folder_is_expanded() -> None:
         ("--batch_size 4 --batch-size 4", "--batch_size is given twice; give it once"),
         ("--lr1", "--lr1 needs a value: --lr1=NUMBER"),
         ("--lr1 --gpu", "--lr1 needs a value: --lr1=NUMBER"),
-        ("--penalty", "--penalty needs a value: --penalty=none|exact|approximate"),
+        ("--penalty", "--penalty needs a value: --penalty=none|exact|approximate|gp"),
         ("--run", "--run needs a value: --run=TEXT"),
         ("--run=", "--run needs a value: --run=TEXT"),
         ("--data_path", "--data_path needs a value: --data_path=PATH"),
@@ -182,9 +186,18 @@ def test_home_folder_is_expanded() -> None:
         ("--lr1=nan", "--lr1: expected a finite number; got 'nan'"),
         ("--lr1=-inf", "--lr1: expected a finite number; got '-inf'"),
         ("--lr1=1e999", "--lr1: expected a finite number; got '1e999'"),
-        ("--penalty=exacct", "--penalty: expected one of none, exact, approximate; got 'exacct'; did you mean exact?"),
-        ("--penalty=None", "--penalty: expected one of none, exact, approximate; got 'None'; did you mean none?"),
-        ("--penalty=zzz", "--penalty: expected one of none, exact, approximate; got 'zzz'"),
+        (
+            "--penalty=exacct",
+            "--penalty: expected one of none, exact, approximate, gp; got 'exacct'; did you mean exact?",
+        ),
+        ("--penalty=None", "--penalty: expected one of none, exact, approximate, gp; got 'None'; did you mean none?"),
+        ("--penalty=zzz", "--penalty: expected one of none, exact, approximate, gp; got 'zzz'"),
+        (
+            "--widths=64,x",
+            "--widths: expected whole numbers with commas between them, as 64,32; got '64,x'",
+        ),
+        ("--depths=1.5,2", "--depths: expected whole numbers with commas between them, as 64,32; got '1.5,2'"),
+        ("--depths", "--depths needs a value: --depths=INT,INT,..."),
         ("--batch_size=1", "--batch_size: must be at least 2; got 1"),
     ],
 )
@@ -286,12 +299,13 @@ def test_help_fits_the_terminal(config_type: type, width: int) -> None:
 
 def test_help_says_types_defaults_and_presets() -> None:
     text = " ".join(help_text(TrainConfig, "train.py", 80).split())
-    assert "--batch_size=INT faces per step. (default=64; book=256)" in text
+    assert "--batch_size=INT faces per step. (default=64; book=256; book2=256)" in text
     assert "--[no]gpu train on the GPU" in text
     assert "--resume[=TEXT] go on" in text
     assert "--run=TEXT name of the run" in text
-    assert "--penalty=none|exact|approximate gradient penalty" in text
-    assert "by finite difference. (default=approximate; book=none)" in text
+    assert "--penalty=none|exact|approximate|gp gradient penalty" in text
+    assert "slope between them at 1. (default=approximate; book=none; book2=none; wgan=none; wgan-gp=gp)" in text
+    assert "--widths=INT,INT,... channels of both networks" in text
     assert "(default=checkpoints/anime-faces-96.pt)" in help_text(GenerateConfig, "generate.py", 80)
 
 

@@ -178,7 +178,7 @@ def test_each_mode_becomes_rgb_on_white(tmp_path: Path, image: Image.Image, kind
 def test_palette_with_alpha_which_no_writer_of_pillow_makes() -> None:
     image = Image.new("PA", (SIZE, SIZE), (1, 51))
     image.putpalette([0, 0, 0, 200, 100, 50])
-    assert_near(np.asarray(faces._face(image, SIZE)), np.broadcast_to((244, 224, 214), (SIZE, SIZE, 3)), 1)
+    assert_near(np.asarray(faces._face(image, (SIZE, SIZE, 3))), np.broadcast_to((244, 224, 214), (SIZE, SIZE, 3)), 1)
 
 
 def test_16_bit_grey_keeps_its_ramp(tmp_path: Path) -> None:

@@ -86,6 +86,17 @@ def test_suffix_decides_the_format(tmp_path: Path, suffix: str) -> None:
         assert abs(np.asarray(saved).astype(int) - 100).max() <= 3
 
 
+def test_grey_pictures_stay_grey_alone_and_become_coloured_on_a_sheet(tmp_path: Path) -> None:
+    grey = np.arange(4 * 4, dtype=np.uint8).reshape(1, 4, 4, 1)
+    save_picture(grey[0], tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.mode == "L"
+        assert np.array_equal(np.asarray(image), grey[0, :, :, 0])
+    sheet = grid(grey)
+    assert sheet.shape == (8, 8, 3)
+    assert np.array_equal(sheet[2:6, 2:6], np.broadcast_to(grey[0], (4, 4, 3)))
+
+
 def test_failing_write_leaves_the_old_picture_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "face.png"
     save_picture(all_values().numpy()[0], path)

@@ -8,9 +8,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     "config",
-    "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.visdom_assets",
+    "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger "
+    "gan.visdom_assets gan.torchvision_data",
     "model gan.command_line gan.device gan.ema",
-    "gan.faces gan.checkpoint gan.features gan.monitor gan.visdom_page",
+    "gan.faces gan.checkpoint gan.features gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log",
     "gan.sampling gan.run gan.batches",
     "gan.evaluation",
     "train generate evaluate prepare export app",
@@ -22,7 +23,7 @@ OWNERS = {
     "PIL": {"gan.images", "gan.faces", "gan.synthetic"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch.
-WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces"}
+WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces"}  # nor for torchvision, which imports it
 
 
 def sources() -> dict[str, Path]:

@@ -1,13 +1,22 @@
 """Losses and penalties against numbers worked out by hand and against discriminators of known gradient."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from config import Loss
-from gan.losses import approximate_penalty, discriminator_loss, exact_penalty, generator_loss, gradient_penalty
+from config import Loss, Penalty
+from gan.losses import (
+    COMPARING,
+    approximate_penalty,
+    discriminator_loss,
+    exact_penalty,
+    generator_loss,
+    gradient_penalties,
+    interpolated_penalty,
+)
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
 REAL = torch.tensor([LOG3, 0.0])
@@ -26,6 +35,43 @@ class Linear:
 
 
 SQUARED_NORM = 1.7  # of Linear.w: the squares of -4 to 7 add up to 170
+
+
+def test_logistic_is_another_name_for_bce() -> None:
+    assert discriminator_loss("logistic", REAL, FAKE).item() == discriminator_loss("bce", REAL, FAKE).item()
+    assert generator_loss("logistic", None, FAKE).item() == generator_loss("bce", None, FAKE).item()
+
+
+# Logits for the hinges: reals 2, 0.5, -1 and fakes -3, 0, 1.5; means 0.5 and -0.5.
+REALS, FAKES = torch.tensor([2.0, 0.5, -1.0]), torch.tensor([-3.0, 0.0, 1.5])
+
+
+def test_hinge_lets_logits_beyond_the_margin_be() -> None:
+    # reals lack 0, 0.5 and 2 of the margin; fakes exceed it by 0, 1 and 2.5
+    assert discriminator_loss("hinge", REALS, FAKES).item() == pytest.approx((0.5 + 2) / 3 + (1 + 2.5) / 3, rel=1e-6)
+    assert generator_loss("hinge", None, FAKES).item() == pytest.approx(0.5, rel=1e-6)
+
+
+def test_rahinge_compares_with_the_mean_of_the_other_side() -> None:
+    # real - mean fake: 2.5, 1, -0.5, lacking 0, 0, 1.5; fake - mean real: -3.5, -0.5, 1, beyond -1 by 0, 0.5, 2
+    assert discriminator_loss("rahinge", REALS, FAKES).item() == pytest.approx(1.5 / 3 + 2.5 / 3, rel=1e-6)
+    # the other way round: fakes lack 4.5, 1.5, 0; reals are beyond -1 by 3.5, 2, 0.5
+    assert generator_loss("rahinge", REALS, FAKES).item() == pytest.approx(6 / 3 + 6 / 3, rel=1e-6)
+
+
+def test_wgan_is_the_difference_of_the_means() -> None:
+    assert discriminator_loss("wgan", REALS, FAKES).item() == pytest.approx(-1.0, rel=1e-6)
+    assert generator_loss("wgan", None, FAKES).item() == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_discriminator_raises_reals_and_the_generator_raises_fakes(loss: Loss) -> None:
+    real, fake = torch.tensor([0.2, -0.3], requires_grad=True), torch.tensor([0.1, 0.4], requires_grad=True)
+    for_real, for_fake = torch.autograd.grad(discriminator_loss(loss, real, fake), [real, fake])
+    assert (for_real < 0).all()
+    assert (for_fake > 0).all()
+    (for_fake,) = torch.autograd.grad(generator_loss(loss, real.detach(), fake), fake)
+    assert (for_fake < 0).all()
 
 
 def test_bce_of_the_discriminator_is_minus_log_of_the_right_answers() -> None:
@@ -47,9 +93,10 @@ def test_rp_compares_each_fake_with_the_real_at_its_place() -> None:
     assert g == pytest.approx(-(math.log(0.1) + math.log(0.75)) / 2, rel=1e-6)
 
 
-def test_rp_without_reals_is_refused() -> None:
+@pytest.mark.parametrize("loss", sorted(COMPARING))
+def test_comparing_losses_without_reals_are_refused(loss: Loss) -> None:
     with pytest.raises(ValueError, match="reals"):
-        generator_loss("rp", None, FAKE)
+        generator_loss(loss, None, FAKE)
 
 
 @pytest.mark.parametrize("size", [50.0, 1e4])
@@ -75,7 +122,7 @@ def test_winning_side_has_a_loss_of_nearly_nothing_at_extreme_logits(loss: Loss,
     assert generator_loss(loss, low, high).item() == pytest.approx(0, abs=1e-20)
 
 
-@pytest.mark.parametrize("loss", ["bce", "rp"])
+@pytest.mark.parametrize("loss", get_args(Loss))
 def test_losses_of_half_precision_logits_are_computed_in_float32(loss: Loss) -> None:
     real, fake = torch.tensor([300.0], dtype=torch.bfloat16), torch.tensor([1.0], dtype=torch.bfloat16)
     for value in (discriminator_loss(loss, fake, real), generator_loss(loss, real, fake)):
@@ -124,9 +171,12 @@ def test_approximate_penalty_is_the_exact_one_in_expectation() -> None:
     linear, n = Linear(), 200_000
     images = torch.zeros(n, 3, 2, 2)
     random = torch.Generator().manual_seed(0)
-    penalty = gradient_penalty("approximate", linear, images, linear(images), random, 0.1)
+    logits = linear(images)
+    penalties = gradient_penalties("approximate", linear, images, logits, images, logits, random, 0.1)
     deviation = SQUARED_NORM * math.sqrt(2 / n)  # (w . n)^2 has variance 2 |w|^4
-    assert penalty.item() == pytest.approx(SQUARED_NORM, abs=5 * deviation)
+    assert list(penalties) == ["r1_penalty", "r2_penalty"]
+    for penalty in penalties.values():
+        assert penalty.item() == pytest.approx(SQUARED_NORM, abs=5 * deviation)
 
 
 def test_approximate_penalty_tends_to_the_exact_one_for_a_curved_discriminator() -> None:
@@ -145,18 +195,50 @@ def test_approximate_penalty_tends_to_the_exact_one_for_a_curved_discriminator()
     assert off[2] < 0.03
 
 
-def test_exact_penalty_is_chosen_by_name_and_draws_nothing() -> None:
-    linear, images, random = Linear(), torch.randn(4, 3, 2, 2), torch.Generator().manual_seed(0)
-    before = random.get_state()
-    penalty = gradient_penalty("exact", linear, images, linear(images), random, 0.1)
-    assert penalty.item() == pytest.approx(SQUARED_NORM, rel=1e-6)
-    assert torch.equal(random.get_state(), before)
+def quadratic(x: Tensor) -> Tensor:
+    """D(x) = sum x^2 / 2, whose gradient is x, so that it tells where a penalty was taken."""
+    return x.square().sum((1, 2, 3)) / 2
 
 
-def test_approximate_penalty_depends_on_its_random_numbers_alone() -> None:
-    linear, images = Linear(), torch.randn(4, 3, 2, 2)
-    first, again, other = (
-        gradient_penalty("approximate", linear, images, linear(images), torch.Generator().manual_seed(s), 0.1).item()
-        for s in (3, 3, 4)
-    )
+def penalties_of(penalty: Penalty, real: Tensor, fake: Tensor, seed: int = 0) -> dict[str, float]:
+    random = torch.Generator().manual_seed(seed)
+    found = gradient_penalties(penalty, quadratic, real, quadratic(real), fake, quadratic(fake), random, 0.1)
+    return {name: value.item() for name, value in found.items()}
+
+
+def test_exact_penalties_are_taken_at_reals_and_at_fakes() -> None:
+    found = penalties_of("exact", torch.ones(4, 3, 2, 2), torch.full((4, 3, 2, 2), 2.0))
+    assert found == {"r1_penalty": pytest.approx(12), "r2_penalty": pytest.approx(48)}
+
+
+def test_approximate_penalties_are_taken_at_reals_and_at_fakes_with_noise_of_their_own() -> None:
+    real, fake = torch.ones(4000, 3, 2, 2), torch.full((4000, 3, 2, 2), 2.0)
+    found = penalties_of("approximate", real, fake)
+    assert found == {"r1_penalty": pytest.approx(12, rel=0.2), "r2_penalty": pytest.approx(48, rel=0.2)}
+    alike = penalties_of("approximate", real, real)
+    assert alike["r1_penalty"] != alike["r2_penalty"]
+
+
+def test_approximate_penalties_depend_on_their_random_numbers_alone() -> None:
+    first, again, other = (penalties_of("approximate", *[torch.ones(4, 3, 2, 2)] * 2, seed=s) for s in (3, 3, 4))
     assert first == again != other
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(0.0, 1.0), (1.0, 0.0), (3.0, 4.0), (-3.0, 4.0)])
+def test_interpolated_penalty_is_the_squared_distance_of_the_slope_from_one(slope: float, expected: float) -> None:
+    weight = torch.full((3, 2, 2), slope / math.sqrt(12), requires_grad=True)
+    penalty = interpolated_penalty(lambda x: (x * weight).sum((1, 2, 3)), torch.randn(5, 3, 2, 2))
+    assert penalty.item() == pytest.approx(expected, abs=1e-5)
+    (pull,) = torch.autograd.grad(penalty, weight)
+    assert torch.isfinite(pull).all()
+
+
+def test_gp_is_taken_between_reals_and_fakes_at_a_place_of_each_pair_alone() -> None:
+    # On the way from 0 to a face of norm L the gradient of `quadratic` has norm t L, t uniform: E (t L - 1)^2
+    n, length = 20_000, 6.0
+    fake = torch.full((n, 3, 2, 2), length / math.sqrt(12))
+    found = penalties_of("gp", torch.zeros(n, 3, 2, 2), fake)
+    assert found == {"gp_penalty": pytest.approx(length**2 / 3 - length + 1, rel=0.05)}
+    few = [penalties_of("gp", torch.zeros(2, 3, 2, 2), fake[:2], seed)["gp_penalty"] for seed in range(50)]
+    spread = torch.tensor(few).std().item()  # of the mean of two independent ones, not of one shared
+    assert spread == pytest.approx(7.2 / math.sqrt(2), rel=0.35)

@@ -1,5 +1,6 @@
 """The two networks: the book's first edition to the letter, and what must hold at every size."""
 
+import copy
 import dataclasses
 from typing import Any, get_args
 
@@ -7,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from config import IMAGE_SIZES, ModelConfig, ToRGB
+from config import IMAGE_SIZES, Arch, ModelConfig, ToRGB
 from gan.losses import exact_penalty
-from model import Discriminator, Generator
+from model import Discriminator, DiscriminatorBlock, Generator, GeneratorBlock, Shortcut
 
 ENDINGS = get_args(ToRGB)
+ARCHS = get_args(Arch)
 SMALL = ModelConfig(arch="dcgan", image_size=32, nz=10, ngf=8, ndf=8, d_norm="none", to_rgb="smooth")
 BOOK = ModelConfig(arch="dcgan", image_size=96, nz=100, ngf=64, ndf=64, d_norm="batch", to_rgb="book")
 
@@ -76,10 +78,11 @@ def test_book_weights_have_the_names_and_number_of_the_first_edition(network: An
     assert sum(p.numel() for p in built.parameters()) == count
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("to_rgb", ENDINGS)
 @pytest.mark.parametrize("size", IMAGE_SIZES)
-def test_every_size_has_faces_of_that_size_and_one_logit_each(size: int, to_rgb: str) -> None:
-    config = changed(SMALL, image_size=size, to_rgb=to_rgb, ngf=4, ndf=4)
+def test_every_size_has_faces_of_that_size_and_one_logit_each(size: int, to_rgb: str, arch: str) -> None:
+    config = changed(SMALL, arch=arch, image_size=size, to_rgb=to_rgb, ngf=4, ndf=4)
     with torch.no_grad():
         faces = Generator(config)(torch.randn(2, config.nz))
         logits = Discriminator(config)(faces)
@@ -146,6 +149,99 @@ def test_initial_weights_are_those_of_dcgan(d_norm: str, to_rgb: str) -> None:
             assert parameter.std().item() == pytest.approx(0.02, abs=5 * deviation / 2**0.5), name
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("to_rgb", ENDINGS)
+def test_grey_faces_have_one_channel(arch: str, to_rgb: str) -> None:
+    config = changed(SMALL, arch=arch, to_rgb=to_rgb, channels=1)
+    faces = Generator(config)(torch.randn(2, config.nz))
+    assert faces.shape == (2, 1, 32, 32)
+    assert Discriminator(config)(faces).shape == (2,)
+
+
+def plan(network: Generator | Discriminator, size: int) -> dict[int, list[tuple[str, int]]]:
+    """What a residual network has at each resolution: its blocks, and their channels, in order."""
+    found: dict[int, list[tuple[str, int]]] = {}
+
+    def note(module: nn.Module, _: object, out: Tensor) -> None:
+        found.setdefault(out.shape[-1], []).append((type(module).__name__, out.shape[1]))
+
+    for module in network.modules():
+        if isinstance(module, GeneratorBlock | DiscriminatorBlock):
+            module.register_forward_hook(note)
+    is_generator = isinstance(network, Generator)
+    network(torch.randn(2, SMALL.nz) if is_generator else torch.randn(2, 3, size, size))
+    return found
+
+
+def test_widths_and_depths_are_those_of_the_lists_in_both_networks() -> None:
+    config = changed(SMALL, arch="resnet", image_size=96, widths=(24, 20, 12, 8), depths=(1, 3, 2, 1))
+    wanted = {4: (24, 1), 8: (20, 3), 16: (12, 2), 32: (8, 1)}
+    for network, block in ((Generator(config), "GeneratorBlock"), (Discriminator(config), "DiscriminatorBlock")):
+        found = plan(network, 96)
+        assert found == {pixels: [(block, width)] * depth for pixels, (width, depth) in wanted.items()}
+        order = list(found)
+        assert order == sorted(order, reverse=block.startswith("D"))
+
+
+def test_widths_hold_for_dcgan_too() -> None:
+    config = changed(SMALL, image_size=64, widths=(40, 30, 20, 10), to_rgb="book")
+    generator, discriminator = Generator(config), Discriminator(config)
+    shapes = [tuple(p.shape[:2]) for p in generator.parameters() if p.dim() == 4]
+    assert shapes == [(10, 40), (40, 30), (30, 20), (20, 10), (10, 3)]
+    shapes = [tuple(p.shape[:2]) for p in discriminator.parameters() if p.dim() == 4]
+    assert shapes == [(10, 3), (20, 10), (30, 20), (40, 30), (1, 40)]
+
+
+@pytest.mark.parametrize("d_norm", ["batch", "none"])
+def test_residual_networks_start_as_their_shortcuts(d_norm: str) -> None:
+    config = changed(SMALL, arch="resnet", d_norm=d_norm)
+    for network, inputs in (
+        (Generator(config), torch.randn(8, config.nz)),
+        (Discriminator(config), torch.rand(8, 3, 32, 32) * 2 - 1),
+    ):
+        with torch.no_grad():
+            before = network(inputs)
+            for module in network.modules():
+                if isinstance(module, GeneratorBlock | DiscriminatorBlock):
+                    module.forward = lambda x: x
+            torch.testing.assert_close(network(inputs), before)
+        assert before.std() > 1e-3  # the signal does not fade
+
+
+def test_shortcuts_keep_the_size_of_their_signal() -> None:
+    shortcuts = [m for m in Generator(changed(SMALL, arch="resnet", ngf=64)).modules() if isinstance(m, Shortcut)]
+    assert shortcuts
+    for shortcut in shortcuts:
+        with torch.no_grad():
+            out = shortcut(torch.randn(8, shortcut.in_channels, 8, 8))
+        assert out.std().item() == pytest.approx(1, rel=0.2)
+
+
+@pytest.mark.parametrize("d_norm", ["batch", "spectral", "none"])
+def test_all_parameters_of_residual_networks_get_a_gradient_after_a_step(d_norm: str) -> None:
+    torch.manual_seed(0)
+    config = changed(SMALL, arch="resnet", d_norm=d_norm)
+    generator, discriminator = Generator(config), Discriminator(config)
+    parameters = [*generator.parameters(), *discriminator.parameters()]
+    optimizer = torch.optim.Adam(parameters, 1e-3)
+    for _ in range(2):  # the branches' first convolutions get theirs once the second ones are not 0
+        optimizer.zero_grad()
+        discriminator(generator(torch.randn(4, config.nz))).square().sum().backward()
+        optimizer.step()
+    names = [*(n for n, _ in generator.named_parameters()), *(n for n, _ in discriminator.named_parameters())]
+    assert [name for name, p in zip(names, parameters, strict=True) if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_input_of_a_network_is_left_alone(arch: str) -> None:
+    """Activations that work in place must not reach what is still needed."""
+    config = changed(SMALL, arch=arch)
+    faces = torch.rand(2, 3, 32, 32) * 2 - 1
+    kept = faces.clone()
+    Discriminator(config)(faces)
+    assert torch.equal(faces, kept)
+
+
 def test_all_parameters_get_a_gradient() -> None:
     for to_rgb in ENDINGS:
         for d_norm in ("batch", "spectral", "none"):
@@ -155,6 +251,24 @@ def test_all_parameters_get_a_gradient() -> None:
             parameters = [*generator.named_parameters(), *discriminator.named_parameters()]
             without = [name for name, p in parameters if p.grad is None or not p.grad.any()]
             assert without == []
+
+
+def test_residual_discriminator_can_be_differentiated_twice() -> None:
+    torch.manual_seed(0)
+    discriminator = Discriminator(changed(SMALL, arch="resnet")).double()
+    for parameter in discriminator.parameters():
+        nn.init.normal_(parameter, 0, 0.1)
+    faces = torch.rand(2, 3, 32, 32).double()
+    careful = copy.deepcopy(discriminator)
+    for module in careful.modules():
+        if isinstance(module, nn.LeakyReLU):
+            module.inplace = False
+    pulls, expected = (
+        torch.autograd.grad(exact_penalty(network, faces), [p for p in network.parameters() if p.dim() == 4])
+        for network in (discriminator, careful)
+    )
+    assert all(pull.any() for pull in pulls)
+    torch.testing.assert_close(pulls, expected)
 
 
 @pytest.mark.parametrize(("d_norm", "degree"), [("none", 2), ("spectral", 0)])

@@ -211,7 +211,7 @@ class Shown:
     def rewind(self, step: int) -> None:
         self.rewinds.append(step)
 
-    def picture(self, name: str, title: str, pixels: np.ndarray) -> None:
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         self.pictures.append((f"{name}: {title}", pixels.shape))
 
     def close(self) -> None:

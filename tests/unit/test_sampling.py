@@ -119,6 +119,7 @@ def test_drawing_does_not_run_ahead_and_no_seeds_are_no_faces() -> None:
 
 def test_best_are_those_of_the_highest_logits_in_order(sampler: Sampler) -> None:
     seeds = range(100, 200)
+    assert sampler.discriminator is not None
     with torch.no_grad():
         logits = {s: sampler.discriminator(sampler.generator(latents([s], MODEL.nz))).item() for s in seeds}
     ranking = sorted(seeds, key=lambda s: -logits[s])
@@ -176,6 +177,7 @@ def test_other_errors_are_no_reason_to_go_on() -> None:
 def test_loaded_networks_are_frozen_and_in_eval(sampler: Sampler) -> None:
     assert (sampler.model, sampler.images_seen, sampler.device) == (MODEL, 640, CPU)
     for network in (sampler.generator, sampler.discriminator):
+        assert network is not None
         assert not any(module.training for module in network.modules())
         assert not any(parameter.requires_grad for parameter in network.parameters())
 

@@ -111,8 +111,8 @@ def test_options_are_shown_as_text_and_nothing_else() -> None:
 
 def test_the_page_is_whole(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
-    page.picture("faces", "Faces", PICTURE)
-    page.picture("samples", "Samples", PICTURE)
+    page.picture("faces", "Faces", PICTURE, 50)
+    page.picture("samples", "Samples", PICTURE, 50)
     for step in (50, 100, 150):
         page.row(row(step, real_logit=1.0, fake_logit=-1.0, images_per_second=80.0, data_wait=0.25, r1_penalty=0.1))
     page.close()
@@ -135,7 +135,7 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
 
 def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
-    page.picture("samples", "Samples", PICTURE)
+    page.picture("samples", "Samples", PICTURE, 50)
     told = page.row(row(50))
     for time_ in (1, 2):
         wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
@@ -157,7 +157,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server,
 
 def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {}, server)
-    page.picture("samples", "Samples", PICTURE)
+    page.picture("samples", "Samples", PICTURE, 50)
     wait_for(lambda: "samples" in panes(server.port))
     first = server.process.pid
     server.process.kill()
@@ -178,7 +178,7 @@ def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monk
     slowest = 0.0
     for step in range(1, 200):
         began = time.perf_counter()
-        page.picture("samples", "Samples", PICTURE)
+        page.picture("samples", "Samples", PICTURE, 50)
         page.row(row(step))
         slowest = max(slowest, time.perf_counter() - began)
         time.sleep(0.01)
@@ -195,7 +195,7 @@ def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monk
 def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page("http://127.0.0.1", free_port(), "run", {})
     for i in range(500):
-        page.picture("samples", f"Samples {i}", PICTURE)
+        page.picture("samples", f"Samples {i}", PICTURE, 50)
 
     assert [title for title, _ in page.pictures.values()][:1] == ["Samples 499"]
     assert len(page.pictures) == 2

@@ -1,0 +1,127 @@
+"""Weights that the book's program saved, netg_200.pth and netd_200.pth: raw state dicts, of both its editions.
+
+They say nothing of the networks they belong to, so that is read from the shapes. The first edition's discriminator ends
+in a sigmoid, which has no weights: its logits, and the order they put faces in, are the same without it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from config import IMAGE_SIZES, CheckpointError, ModelConfig
+from gan.device import out_of_memory
+
+Weights = dict[str, Tensor]
+EXPECTED = "expected weights that the book's program saved, such as"
+
+
+def read(path: Path, example: str) -> Weights:
+    """Read a state dict with the book's names, `main.0.weight`, ...; in the old and the new form of torch.save.
+
+    Args:
+        path: the file.
+        example: the name of such a file, for the message.
+
+    Raises:
+        CheckpointError: missing, damaged, or something else; nothing in it is run.
+    """
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}; {EXPECTED} {example}") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the old form
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path}: no weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"
+        ) from error
+    except Exception as error:  # what torch raises on damaged files has no common type
+        if out_of_memory(error):
+            raise
+        raise CheckpointError(f"{path}: damaged or no weights at all; {EXPECTED} {example}") from error
+    if isinstance(content, dict) and content.get("program"):
+        raise CheckpointError(f"{path}: a checkpoint of this program; give it with --checkpoint, or --init to train on")
+    if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):
+        raise CheckpointError(f"{path}: no plain state dict; {EXPECTED} {example}")
+    weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # module: DataParallel
+    if not {name for name in weights if name.startswith("main.")} >= {"main.0.weight"}:
+        names = ", ".join(list(weights)[:3]) or "nothing"
+        raise CheckpointError(f"{path}: holds {names}, not main.0.weight, ...; {EXPECTED} {example}")
+    return weights
+
+
+def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, Any], Weights | None, Weights | None]:
+    """Read the weights and what they say of their networks.
+
+    Args:
+        netg_path: the generator's file, or None.
+        netd_path: the discriminator's file, or None.
+
+    Returns:
+        Fields of `ModelConfig`, those that the files decide; weights of the generator; of the discriminator.
+
+    Raises:
+        CheckpointError: a file cannot be used, or the two do not belong together.
+    """
+    found: dict[str, Any] = {"arch": "dcgan"}
+    generator = discriminator = None
+    if netg_path is not None:
+        generator = read(netg_path, "netg_200.pth")
+        kernels = _kernels(generator, netg_path)
+        found |= {"nz": kernels[0].shape[0], "ngf": kernels[-1].shape[0], "channels": kernels[-1].shape[1]}
+        found |= {"to_rgb": "book", "image_size": _image_size(kernels, kernels[-1], netg_path)}
+        found |= _widths([kernel.shape[0] for kernel in kernels[1:]])
+    if netd_path is not None:
+        discriminator = read(netd_path, "netd_200.pth")
+        kernels = _kernels(discriminator, netd_path)
+        normed = any(name.endswith("running_mean") for name in discriminator)
+        own = {"channels": kernels[0].shape[1], "image_size": _image_size(kernels, kernels[0], netd_path)}
+        own |= _widths([kernel.shape[0] for kernel in reversed(kernels[:-1])])
+        for name, value in own.items():
+            if found.get(name, value) != value:
+                raise CheckpointError(
+                    f"{netd_path}: does not belong to {netg_path}: {name} {value} there and {found[name]} here; give "
+                    "the two files of one training"
+                )
+        found |= {**own, "ndf": kernels[0].shape[0], "d_norm": "batch" if normed else "none"}
+    return found, generator, discriminator
+
+
+def model_config(found: dict[str, Any]) -> ModelConfig:
+    """The networks' config from what the files decide; the rest as in the book."""
+    rest = {"ngf": 64, "ndf": 64, "nz": 100, "d_norm": "batch", "to_rgb": "book"}
+    return ModelConfig(**{**rest, **found})
+
+
+def _widths(widths: list[int]) -> dict[str, tuple[int, ...]]:
+    """The channels, coarse to fine, where they are not the usual ones."""
+    usual = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
+    return {} if widths == usual else {"widths": tuple(widths)}
+
+
+def _kernels(weights: Weights, path: Path) -> list[Tensor]:
+    """The weights of the convolutions, in order."""
+    kernels = [weight for weight in weights.values() if weight.dim() == 4]
+    if len(kernels) < 2:
+        raise CheckpointError(f"{path}: {len(kernels)} convolutions, too few; {EXPECTED} netg_200.pth or netd_200.pth")
+    return kernels
+
+
+def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:
+    """The faces' size: 4 pixels, doubled by each convolution in between, and the step to full size."""
+    factor = 3 if at_full_size.shape[-1] == 5 else 2
+    size = 4 * 2 ** (len(kernels) - 2) * factor
+    if size not in IMAGE_SIZES:
+        raise CheckpointError(
+            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of "
+            f"{', '.join(map(str, IMAGE_SIZES))}"
+        )
+    return size

@@ -1,0 +1,110 @@
+"""Datasets of torchvision that are on this disk already, as a data path: torchvision:NAME:FOLDER. Downloads nothing.
+
+Every process that decodes imports this module and must start fast, so torchvision, and torch with it, is imported
+only where such a dataset is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import inspect
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from config import DataError
+
+PREFIX = "torchvision:"
+
+
+def is_dataset(data_path: Path) -> bool:
+    """Whether a data path names a dataset of torchvision."""
+    return str(data_path).startswith(PREFIX)
+
+
+def split(data_path: Path) -> tuple[str, Path]:
+    """The dataset's name in torchvision and its folder, the `root` of torchvision's documentation.
+
+    Raises:
+        DataError: it is not torchvision:NAME:FOLDER.
+    """
+    _, _, rest = str(data_path).partition(":")
+    name, colon, root = rest.partition(":")
+    if not (name and colon and root):
+        raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, as torchvision:MNIST:FOLDER")
+    return name, Path(os.path.expanduser(root))
+
+
+@functools.lru_cache(maxsize=1)
+def open_dataset(data_path: Path) -> Any:
+    """Open a dataset: its training part, where it has parts.
+
+    Args:
+        data_path: torchvision:NAME:FOLDER.
+
+    Returns:
+        A sequence of pictures, or of tuples that begin with one.
+
+    Raises:
+        DataError: torchvision does not know it, cannot open it without more than a folder, or does not find it there.
+    """
+    name, root = split(data_path)
+    import torchvision.datasets
+
+    kinds = {n: getattr(torchvision.datasets, n) for n in torchvision.datasets.__all__ if n != "FakeData"}
+    if name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.4)
+        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
+        raise DataError(f"{data_path}: torchvision has no dataset {name!r}; {meant}")
+    if not root.is_dir():
+        raise DataError(f"{data_path}: {root} is no folder; give the one that torchvision calls the dataset's root")
+    options: dict[str, Any] = {}
+    if "download" in inspect.signature(kinds[name]).parameters:
+        options["download"] = False
+    if name == "LSUN":  # it wants all its scenes unless told which
+        options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_lmdb"))
+    try:
+        root = root.resolve()
+        with _elsewhere() if name == "LSUN" else contextlib.nullcontext():
+            return kinds[name](str(root), **options)
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{data_path}: torchvision reads it with the package {error.name}, which is not installed; "
+            f"pip install -r requirements-extra.txt, or pip install {error.name}"
+        ) from error
+    except Exception as error:  # whatever a dataset raises when its files are not there has no common type
+        raise DataError(
+            f"{data_path}: torchvision cannot open it ({' '.join(str(error).split())}); expected the files of "
+            f"torchvision.datasets.{name} in {root}, downloaded and unpacked already"
+        ) from error
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Work in an empty folder: torchvision leaves lists of what LSUN holds in the current one, and trusts old ones."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it does not close them either
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+
+
+def picture(data_path: Path, index: int) -> Any:
+    """Picture number `index` of a dataset.
+
+    Raises:
+        ValueError: it is no picture.
+    """
+    item = open_dataset(data_path)[index]
+    item = item[0] if isinstance(item, tuple) else item
+    if not hasattr(item, "convert"):
+        raise ValueError(f"no picture but {type(item).__name__}")
+    return item

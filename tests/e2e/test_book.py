@@ -1,0 +1,205 @@
+"""What comes from the book, as its readers use it: its weights, losses, debug file, grey sets, residual networks."""
+
+import json
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from config import PRESETS, TrainConfig, resolve
+from gan import checkpoint
+from model import Discriminator, Generator
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=4", "--ndf=4", "--batch_size=8", "--log_every=3", "--run=a"]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    make_faces(folder, 24, size=32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """netg_200.pth and netd_200.pth of small networks, in the form that torch.save had in the book's time."""
+    model = resolve(TrainConfig, {"preset": "book", "image_size": 32, "nz": 12, "ngf": 6, "ndf": 5}).model
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("weights")
+    for name, network in (("netg_200.pth", Generator(model)), ("netd_200.pth", Discriminator(model))):
+        torch.save(network.state_dict(), folder / name, _use_new_zipfile_serialization=False)
+    return folder / "netg_200.pth", folder / "netd_200.pth"
+
+
+def said(result: subprocess.CompletedProcess[str], code: int = 0) -> str:
+    """What a command said; where it failed, that is one line."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+def picture(path: Path) -> tuple[str, tuple[int, int]]:
+    with Image.open(path) as image:
+        return image.mode, image.size
+
+
+def rows_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(row) for row in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_its_weights_draw_the_best_of_many(weights: tuple[Path, Path], tmp_path: Path, run_here: Command) -> None:
+    netg, netd = weights
+    words = [f"--netg_path={netg}", f"--netd_path={netd}", "--gen_num=16", "--gen_search_num=128", "--nogpu"]
+    assert "16 faces in result.png" in said(run_here("generate.py", *words))
+    assert picture(tmp_path / "result.png") == ("RGB", (4 * 34 + 2, 4 * 34 + 2))
+    assert "16 faces" in said(run_here("generate.py", f"--netg-path={netg}", "--nogen", "16"))
+    assert "--netd_path" in said(run_here("generate.py", f"--netg_path={netg}", "--gen_search_num=128"), 2)
+
+
+def test_training_starts_from_its_weights(
+    weights: tuple[Path, Path], faces: Path, tmp_path: Path, run_here: Command
+) -> None:
+    netg, netd = weights
+    words = ["--nogpu", f"--data_path={faces}", "--run=a", "--max_epoch=1", "--batch_size=8", "--lr1=0", "--lr2=0"]
+    said(run_here("train.py", *words, f"--netg_path={netg}", f"--netd_path={netd}"))
+    saved = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    options = saved["config"]
+    assert {name: options[name] for name in ("image_size", "nz", "ngf", "ndf", "preset", "to_rgb", "d_norm")} == {
+        **{"image_size": 32, "nz": 12, "ngf": 6, "ndf": 5},
+        **{"preset": "book", "to_rgb": "book", "d_norm": "batch"},
+    }
+    for part, path in (("generator", netg), ("ema", netg), ("discriminator", netd)):
+        given = torch.load(path, weights_only=True)
+        assert all(torch.equal(saved[part][n], w) for n, w in given.items() if w.dim() == 4), part
+    said(run_here("train.py", "--resume", "--max_epoch=2"))
+    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] == 6
+
+
+def test_its_generator_alone_trains_with_the_default_recipe(
+    weights: tuple[Path, Path], faces: Path, tmp_path: Path, run_here: Command
+) -> None:
+    words = ["--nogpu", f"--data_path={faces}", "--run=a", "--max_epoch=1", "--batch_size=8", "--preset=default"]
+    said(run_here("train.py", *words, f"--netg_path={weights[0]}"))
+    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["model"]["d_norm"] == "none"
+
+
+def test_an_option_against_its_weights_is_refused(
+    weights: tuple[Path, Path], tmp_path: Path, run_here: Command
+) -> None:
+    message = said(run_here("train.py", f"--netg_path={weights[0]}", "--image_size=96"), 2)
+    assert "--image_size: the weights in" in message
+    assert "have 32; got 96" in message
+    assert "No such file" in said(run_here("train.py", "--netd_path=gone.pth"), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_trains_on(preset: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
+    said(run_here("train.py", *SMALL, f"--data_path={faces}", f"--preset={preset}", "--max_epoch=4"))
+    said(run_here("train.py", "--resume", "--max_epoch=5"))
+    row = rows_of(tmp_path / "checkpoints/a")[-1]
+    assert row["step"] == 15
+    assert ("gp_penalty" in row) == (preset == "wgan-gp")
+    saved = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["discriminator"]
+    largest = max(w.abs().max().item() for n, w in saved.items() if n.endswith("weight"))
+    assert (largest <= 0.01 + 1e-7) == (preset == "wgan")
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "rahinge"])
+def test_every_loss_trains(loss: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
+    said(run_here("train.py", *SMALL, f"--data_path={faces}", f"--loss={loss}", "--max_epoch=2"))
+    assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 6
+
+
+def test_residual_networks_train_go_on_and_draw(faces: Path, tmp_path: Path, run_here: Command) -> None:
+    words = ["--arch=resnet", "--widths=16,12,8", "--depths=1,2,1", "--max_epoch=2"]
+    said(run_here("train.py", *SMALL, f"--data_path={faces}", *words))
+    said(run_here("train.py", "--resume", "--max_epoch=3"))
+    saved = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert saved["step"] == 9
+    assert (saved["model"]["widths"], saved["model"]["depths"]) == ((16, 12, 8), (1, 2, 1))
+    assert json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]["depths"] == [1, 2, 1]
+    said(run_here("generate.py", "--checkpoint=checkpoints/a", "--nogen=4", "--nogpu"))
+    message = said(run_here("train.py", "--resume", "--depths=1,1,1", "--max_epoch=4"), 2)
+    assert "a run keeps it" in message
+
+
+def test_grey_sets_of_torchvision_train_and_draw_in_grey(tmp_path: Path, run_here: Command) -> None:
+    raw = tmp_path / "sets/MNIST/raw"
+    raw.mkdir(parents=True)
+    digits = np.random.default_rng(0).integers(0, 256, (24, 28, 28), np.uint8)
+    for part in ("train", "t10k"):
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, *digits.shape) + digits.tobytes())
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, 24) + bytes(24))
+    said(run_here("train.py", *SMALL, "--data_path=torchvision:MNIST:sets", "--channels=1", "--max_epoch=2"))
+    said(run_here("generate.py", "--checkpoint=checkpoints/a", "--nogen=4", "--outdir=out", "--nogpu"))
+    assert picture(tmp_path / "out/face-00000000.png") == ("L", (32, 32))
+    assert picture(tmp_path / "result.png") == ("RGB", (2 * 34 + 2, 2 * 34 + 2))
+    assert len(list((tmp_path / "checkpoints/a/samples").iterdir())) >= 1
+
+
+def test_touching_the_debug_file_stops_in_the_debugger_and_leaving_it_goes_on(faces: Path, tmp_path: Path) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--max_epoch=100000", "--debug_file=debug"]
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    log = tmp_path / "checkpoints/a/log.jsonl"
+    assert process.stdin is not None
+    try:
+        deadline = time.monotonic() + 100
+
+        def rows() -> int:
+            return len(log.read_text().splitlines()) if log.exists() else 0
+
+        def wait_for(more: int) -> None:
+            enough = rows() + more
+            while rows() < enough:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+        wait_for(2)
+        for leave in ("c", "q"):
+            (tmp_path / "debug").touch()
+            time.sleep(1)
+            held = rows()
+            time.sleep(0.5)
+            assert rows() == held  # it stands still
+            process.stdin.write(f"p 'at step', state.step, batches.batch_size, type(run).__name__\n{leave}\n")
+            process.stdin.flush()
+            wait_for(3)
+        process.send_signal(signal.SIGINT)  # pdb would keep it to itself
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert out.count("('at step', ") == 2
+    assert out.count(", 8, 'Run')") == 2
+    assert out.count("going on") >= 1
+    assert "go on:   python train.py --resume=checkpoints/a" in out
+    assert "Traceback" not in err
+
+
+def test_tensorboard_has_what_the_log_has(faces: Path, tmp_path: Path, run_here: Command) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    said(run_here("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=2", "--tensorboard"))
+    said(run_here("train.py", "--resume", "--max_epoch=4"))
+    run = tmp_path / "checkpoints/a"
+    events = accumulator.EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    rows = rows_of(run)
+    assert [row["step"] for row in rows] == [3, 6, 9, 12]
+    for name in ("d_loss", "g_loss", "images_seen", "images_per_second"):
+        shown = [(event.step, pytest.approx(event.value, rel=1e-5)) for event in events.Scalars(name)]
+        assert [(row["step"], row[name]) for row in rows] == shown
+    assert {"samples", "faces"} <= set(events.Tags()["images"])

@@ -1,0 +1,53 @@
+"""When a touched file asks for the debugger, and how it is left."""
+
+import bdb
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gan.debugger import DebugFile, leaving
+
+
+def touch(path: Path, time: int) -> None:
+    path.touch()
+    os.utime(path, ns=(time, time))
+
+
+def test_each_touch_asks_once(tmp_path: Path) -> None:
+    path = tmp_path / "debug"
+    watched = DebugFile(path)
+    assert not watched.asks()
+    for time in (1_000, 2_000):
+        touch(path, time)
+        assert watched.asks()
+        assert not watched.asks()
+
+
+def test_a_file_from_before_does_not_ask_nor_one_that_goes(tmp_path: Path) -> None:
+    path = tmp_path / "debug"
+    touch(path, 1_000)
+    watched = DebugFile(path)
+    assert not watched.asks()
+    path.unlink()
+    assert not watched.asks()
+    touch(path, 1_000)
+    assert watched.asks()
+
+
+def test_no_file_never_asks() -> None:
+    assert not DebugFile(None).asks()
+
+
+def test_quitting_goes_on_and_gives_ctrl_c_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with leaving():
+        signal.signal(signal.SIGINT, lambda *_: None)  # as pdb does
+        raise bdb.BdbQuit
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_other_errors_are_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError), leaving():
+        raise ZeroDivisionError
