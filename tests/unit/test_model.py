@@ -342,9 +342,10 @@ def middle_of_a_flat_face(to_rgb: str, size: int) -> Tensor:
     return middle
 
 
+@pytest.mark.parametrize("to_rgb", ["smooth", "slim"])
 @pytest.mark.parametrize("size", [32, 48, 64, 96])
-def test_smooth_ending_covers_all_pixels_evenly(size: int) -> None:
-    middle = middle_of_a_flat_face("smooth", size)
+def test_interpolating_endings_cover_all_pixels_evenly(size: int, to_rgb: str) -> None:
+    middle = middle_of_a_flat_face(to_rgb, size)
     assert (middle.amax((1, 2)) - middle.amin((1, 2))).max() < 1e-5
 
 
