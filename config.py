@@ -105,7 +105,7 @@ class TrainConfig:
         vis_keep: let a visdom server that the run has started go on after it.
         env: environment of the run on the visdom page; by default the run's name.
         resume: go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.
-        init: start a new run from the weights of this checkpoint.
+        init: start a new run from the weights of this checkpoint, or of a run; they decide the networks' options.
         netg_path: start from a generator that the book's program saved, netg_200.pth; its file decides the networks'
             options, and the preset is book unless another is typed.
         netd_path: the same for the discriminator, netd_200.pth.
@@ -125,8 +125,8 @@ class TrainConfig:
             and ndf.
         depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
-        to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the same
-            with half the channels, a third faster.
+        to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
+            same with half the channels, a third faster.
         loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
             (relativistic pairing) or wgan (with --clip or --penalty=gp).
         penalty: gradient penalty on reals (R1) and fakes (R2), by double backward (exact) or by finite difference; or

@@ -136,9 +136,9 @@ def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Modul
 
     The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which draws a
     grid of speckle (Odena et al. 2016). `smooth` fits fewer channels to full size by bilinear interpolation, which
-    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid. `slim` does so with
-    half its channels and normalises before the interpolation, where there are a ninth of the pixels: `smooth` spends a
-    third of a training step in these layers. The first released generator ends in `smooth`.
+    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid. `slim` does so
+    with half its channels and normalises before the interpolation, where there are a ninth of the pixels: `smooth`
+    spends a third of a training step in these layers. The first released generator ends in `smooth`.
     """
     if kind == "book":
         return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]

@@ -20,7 +20,7 @@ from gan.device import autocast, choose_device, choose_precision, describe, out_
 from gan.faces import has_faces, open_pack
 from gan.images import to_pixels
 from gan.monitor import Monitor, Output
-from gan.run import Run, TrainingState, from_the_book, keep_later, new_folder, resumed, stop_signals
+from gan.run import Run, TrainingState, keep_later, new_folder, resumed, starting_from, stop_signals
 from gan.sampling import BATCH
 
 RETRIES = 3
@@ -205,8 +205,8 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     content, path = None, None
     if config.resume is not None:
         config, content, path = resumed(config, typed)
-    elif config.netg_path or config.netd_path:
-        config = from_the_book(config, typed)
+    elif config.init or config.netg_path or config.netd_path:
+        config = starting_from(config, typed)
     if config.resume is None and "data_path" not in typed and not has_faces(config.data_path):
         print(
             f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "

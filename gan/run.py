@@ -19,6 +19,7 @@ from config import (
     RUNS,
     CheckpointError,
     ConfigError,
+    ModelConfig,
     Precision,
     TrainConfig,
     restore,
@@ -221,17 +222,23 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig,
     return dataclasses.replace(stored, **changed), content, path
 
 
-def from_the_book(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
-    """The config of a run that starts from the book's weights: their files decide the networks' options.
+def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
+    """The config of a new run that starts from old weights: their files decide the networks' options.
 
     Raises:
         CheckpointError: a file cannot be used.
         ConfigError: an option was typed that the files contradict.
     """
-    found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+    if config.init is not None:
+        path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
+        own = {field.name for field in dataclasses.fields(ModelConfig)}
+        found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
+        given = str(path)
+    else:
+        found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+        given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
     for name, value in found.items():
         if typed.get(name, value) != value:
-            given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
             raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
     return dataclasses.replace(config, **found)
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from config import PRESETS, TrainConfig, resolve
+from config import PRESETS, RELEASED, TrainConfig, resolve
 from gan import checkpoint
 from model import Discriminator, Generator
 
@@ -91,6 +91,19 @@ def test_its_generator_alone_trains_with_the_default_recipe(
     words = ["--nogpu", f"--data_path={faces}", "--run=a", "--max_epoch=1", "--batch_size=8", "--preset=default"]
     said(run_here("train.py", *words, f"--netg_path={weights[0]}"))
     assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["model"]["d_norm"] == "none"
+
+
+def test_the_released_generator_is_a_start_without_naming_its_options(
+    faces: Path, tmp_path: Path, run_here: Command
+) -> None:
+    words = ["--nogpu", f"--data_path={faces}", "--batch_size=8", "--max_epoch=1", "--plot_every=0", "--lr1=0"]
+    said(run_here("train.py", *words, "--run=a", f"--init={RELEASED}"))
+    released, saved = checkpoint.load(RELEASED), checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert saved["model"].items() >= released["model"].items()
+    weight = "main.0.weight"
+    assert torch.equal(saved["generator"][weight], released["ema"][weight].float())
+    message = said(run_here("train.py", *words, "--run=b", f"--init={RELEASED}", "--to_rgb=book"), 2)
+    assert "--to_rgb: the weights in" in message
 
 
 def test_an_option_against_its_weights_is_refused(
