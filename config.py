@@ -20,7 +20,7 @@ SYNTHETIC = Path("synthetic")
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
-ToRGB = Literal["book", "smooth", "slim"]
+ToRGB = Literal["book", "smooth"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -121,17 +121,16 @@ class TrainConfig:
         nz: length of the latent z.
         ngf: channels of the generator before its last layers; its width.
         ndf: channels of the discriminator after its first layers; its width.
-        widths: channels of both networks at 4, 8, 16, ... pixels, as 256,128,64,32 for faces of 96; unset follows ngf
+        widths: channels of both networks at 4, 8, 16, ... pixels, as 256,128,64,32 for faces of 96, in place of ngf
             and ndf.
         depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
-        to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
-            same with half the channels, a third faster.
+        to_rgb: last layers of the generator: the book's one, which draws a grid, or smooth interpolation.
         loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
-            (relativistic pairing) or wgan (with --clip or --penalty=gp).
+            (relativistic pairing) or wgan (best as --preset=wgan or --preset=wgan-gp).
         penalty: gradient penalty on reals (R1) and fakes (R2), by double backward (exact) or by finite difference; or
             gp, that of WGAN-GP, which keeps the slope between them at 1.
-        penalty_weight: weight of the squared gradient of the discriminator, per step.
+        penalty_weight: weight of the penalty, per step.
         penalty_every: steps between penalties; each is weighted up by this.
         penalty_noise: standard deviation of the noise of the approximate penalty, in units of [-1, 1] images.
         clip: the discriminator's weights are clipped to this size after each of its steps; 0: they are not.
@@ -182,7 +181,7 @@ class TrainConfig:
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
     d_norm: Norm = "none"
-    to_rgb: ToRGB = "slim"
+    to_rgb: ToRGB = "smooth"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
     penalty_weight: float = 0.02
@@ -215,8 +214,8 @@ class TrainConfig:
         if self.channels not in (1, 3):
             raise ConfigError(f"--channels: must be 3 (colour) or 1 (grey); got {self.channels}")
         check_limits(self, TRAIN_LIMITS)
-        if self.resume is None:  # else they belong to a run that is not read yet
-            self._check_lists()
+        if not (self.resume or self.init or self.netg_path or self.netd_path):  # else a file will say the size
+            self.check_lists()
         if self.resume is not None and self.init is not None:
             raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
         if self.init is not None and (self.netg_path or self.netd_path):
@@ -236,8 +235,12 @@ class TrainConfig:
         if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 
-    def _check_lists(self) -> None:
-        """Check that `widths` and `depths` have a number for each resolution."""
+    def check_lists(self) -> None:
+        """Check that `widths` and `depths` have a number for each resolution.
+
+        Raises:
+            ConfigError: they have not.
+        """
         resolutions = self.model.resolutions
         for name, example in (("widths", self.model.default_widths(self.ngf)), ("depths", (1,) * len(resolutions))):
             numbers = getattr(self, name)

@@ -136,21 +136,10 @@ def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Modul
 
     The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which draws a
     grid of speckle (Odena et al. 2016). `smooth` fits fewer channels to full size by bilinear interpolation, which
-    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid. `slim` does so
-    with half its channels and normalises before the interpolation, where there are a ninth of the pixels: `smooth`
-    spends a third of a training step in these layers. The first released generator ends in `smooth`.
+    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid.
     """
     if kind == "book":
         return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]
-    if kind == "slim":
-        quarter = max(1, width // 4)
-        return [
-            nn.Conv2d(width, quarter, 1, bias=False),
-            nn.BatchNorm2d(quarter),
-            nn.Upsample(scale_factor=factor, mode="bilinear"),
-            nn.ReLU(True),
-            nn.Conv2d(quarter, channels, 3, 1, 1, bias=False),
-        ]
     half = max(1, width // 2)
     return [
         nn.Conv2d(width, half, 1, bias=False),
@@ -195,7 +184,10 @@ def init_residual(module: nn.Module) -> None:
     if isinstance(module, Shortcut) and not is_parametrized(module):
         nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
     elif isinstance(module, GeneratorBlock | DiscriminatorBlock):
-        first, second = (m for m in module.branch if isinstance(m, nn.Conv2d))
-        if not is_parametrized(second):  # a spectral norm of 0 cannot be brought to 1
-            nn.init.kaiming_normal_(first.weight, a=0.2)
-            nn.init.zeros_(second.weight)
+        convs = [m for m in module.branch if isinstance(m, nn.Conv2d) and not is_parametrized(m)]
+        for conv in convs:
+            nn.init.kaiming_normal_(conv.weight, a=0.2)
+        if isinstance(last := module.branch[-1], nn.BatchNorm2d):  # which would make anything of a convolution but 0
+            nn.init.zeros_(last.weight)
+        elif convs:  # a spectral norm of 0 cannot be brought to 1
+            nn.init.zeros_(convs[-1].weight)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bdb
 import contextlib
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,17 @@ from gan.device import autocast, choose_device, choose_precision, describe, out_
 from gan.faces import has_faces, open_pack
 from gan.images import to_pixels
 from gan.monitor import Monitor, Output
-from gan.run import Run, TrainingState, keep_later, new_folder, resumed, starting_from, stop_signals
+from gan.run import (
+    Run,
+    TrainingState,
+    alone,
+    checkpoint_to_resume,
+    keep_later,
+    new_folder,
+    resumed,
+    starting_from,
+    stop_signals,
+)
 from gan.sampling import BATCH
 
 RETRIES = 3
@@ -59,7 +71,7 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
 
     while not ended:
         if debug_file.asks():
-            with monitor.paused(), debugger.leaving():
+            with monitor.paused(), debugger.leaving:
                 breakpoint()  # run, state, batches and monitor are at hand
                 monitor.say("going on")
         state.step += 1
@@ -202,12 +214,22 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """What `python train.py` does: faces, networks, the loop, and what to do next."""
     if config.tensorboard:
         tensorboard_log.writer_class()  # before anything is made: it may be missing
-    content, path = None, None
-    if config.resume is not None:
-        config, content, path = resumed(config, typed)
+    if config.resume is None:
+        begin(config, typed)
+        return
+    path = checkpoint_to_resume(config.resume)
+    with alone(path.parent) if path.is_file() else contextlib.nullcontext():  # first: its trainer may be about to save
+        begin(config, typed, path)
+
+
+def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = None) -> None:
+    """Make everything that a sitting needs, and train; from the checkpoint `path` where there is one."""
+    content = None
+    if path is not None:
+        config, content = resumed(config, typed, path)
     elif config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
-    if config.resume is None and "data_path" not in typed and not has_faces(config.data_path):
+    if content is None and "data_path" not in typed and not has_faces(config.data_path):
         print(
             f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
             "python train.py --data_path=FOLDER"
@@ -240,8 +262,9 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
         if more := extension(config, state.step >= batches.steps(config.max_epoch), seconds):
             print(f"this run has finished; to go on: python train.py --resume={folder} {more}")
             return
-        run.write_config()
-        sitting(run, state, batches, seconds)
+        with alone(run.folder) if content is None else contextlib.nullcontext():
+            run.write_config()
+            sitting(run, state, batches, seconds)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -286,9 +309,15 @@ def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) ->
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
-    with stop_signals() as asked, contextlib.closing(monitor):
-        limit = float("inf") if config.budget is None else 60 * config.budget
-        train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit)
+    limit = float("inf") if config.budget is None else 60 * config.budget
+    try:
+        with stop_signals() as asked, contextlib.closing(monitor):
+            train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit)
+    except bdb.BdbQuit as error:
+        raise ConfigError(
+            "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "
+            f"whole: python train.py --resume={run.folder}"
+        ) from error
     more = extension(config, state.step >= batches.steps(config.max_epoch), monitor.seconds)
     print(f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
     print(f"samples: {samples}")

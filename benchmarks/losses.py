@@ -1,9 +1,9 @@
 """Every loss on drawn faces, small, two minutes each: PYTHONPATH=. python benchmarks/losses.py [--out=FOLDER].
 
 Runs the real `train.py` and prints a Markdown table. *Variety* is the mean distance between two samples, in pixels,
-over that between two drawn faces: near 0 where all samples are alike, which is what is called collapse. *Nearness* is
-the mean distance from a sample to the nearest of 2,000 drawn faces, over the same for other drawn faces: large where
-samples are no faces. The last grid of each arm is left in FOLDER to be looked at.
+over that between two drawn faces: an arm with less than a half counts as collapsed. *Nearness* is the mean distance
+from a sample to the nearest of 2,000 drawn faces, over the same for other drawn faces: large where samples are no
+faces. The last grid of each arm is left in FOLDER to be looked at.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from gan import sampling, synthetic
+from gan.metrics import nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "--data_path=synthetic --image_size=32 --ngf=32 --ndf=32 --batch_size=32 --nogpu --plot_every=100"
@@ -47,8 +48,8 @@ def main() -> None:
     chosen = [arm for arm in ARMS if not options.arms or arm.split(",")[0].split(" ")[0] in options.arms.split(",")]
     faces = drawn(range(2000))
     others = drawn(range(20_000, 20_000 + SAMPLES))
-    print("| loss | options | images | images/s | logit gap | variety | nearness |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| loss | options | images | images/s | logit gap | variety | nearness | collapsed |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for arm in chosen:
             run = Path(folder) / "checkpoints" / "run"
@@ -58,10 +59,12 @@ def main() -> None:
             row = json.loads((run / "log.jsonl").read_text().splitlines()[-1])
             samples = np.concatenate(list(sampling.load(run, torch.device("cpu")).faces(range(SAMPLES))))
             samples = flat(samples)
+            variety = spread(samples) / spread(others)
+            nearness = (nearest(samples, faces)[0].mean() / nearest(others, faces)[0].mean()).item()
             print(
                 f"| {arm} | `{ARMS[arm]}` | {row['images_seen']:,} | {row['images_seen'] / row['seconds']:.0f} "
-                f"| {row['real_logit'] - row['fake_logit']:.2f} | {spread(samples) / spread(others):.2f} "
-                f"| {nearest(samples, faces) / nearest(others, faces):.2f} |",
+                f"| {row['real_logit'] - row['fake_logit']:.2f} | {variety:.2f} | {nearness:.2f} "
+                f"| {'yes' if variety < 0.5 else 'no'} |",
                 flush=True,
             )
             if options.out is not None:
@@ -85,11 +88,6 @@ def spread(faces: torch.Tensor) -> float:
     """Mean distance between two of them."""
     n = len(faces)
     return (torch.cdist(faces, faces).sum() / (n * (n - 1))).item()
-
-
-def nearest(samples: torch.Tensor, faces: torch.Tensor) -> float:
-    """Mean distance from a sample to the nearest face."""
-    return torch.cdist(samples, faces).amin(1).mean().item()
 
 
 if __name__ == "__main__":

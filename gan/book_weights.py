@@ -55,6 +55,8 @@ def read(path: Path, example: str) -> Weights:
     if not {name for name in weights if name.startswith("main.")} >= {"main.0.weight"}:
         names = ", ".join(list(weights)[:3]) or "nothing"
         raise CheckpointError(f"{path}: holds {names}, not main.0.weight, ...; {EXPECTED} {example}")
+    for name in [name for name in weights if name.endswith(".running_mean")]:  # torch counted no batches before 0.4.1
+        weights.setdefault(name.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
     return weights
 
 
@@ -76,12 +78,22 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
     if netg_path is not None:
         generator = read(netg_path, "netg_200.pth")
         kernels = _kernels(generator, netg_path)
+        if (made := kernels[-1].shape[1]) not in (1, 3):
+            raise CheckpointError(
+                f"{netg_path}: no generator, its last layer has {made} channels and a face 3 or 1; "
+                "is it the discriminator, for --netd_path?"
+            )
         found |= {"nz": kernels[0].shape[0], "ngf": kernels[-1].shape[0], "channels": kernels[-1].shape[1]}
         found |= {"to_rgb": "book", "image_size": _image_size(kernels, kernels[-1], netg_path)}
         found |= _widths([kernel.shape[0] for kernel in kernels[1:]])
     if netd_path is not None:
         discriminator = read(netd_path, "netd_200.pth")
         kernels = _kernels(discriminator, netd_path)
+        if kernels[0].shape[1] not in (1, 3) or kernels[-1].shape[0] != 1:
+            raise CheckpointError(
+                f"{netd_path}: no discriminator, it does not lead from a face to one number; is it the generator, for "
+                "--netg_path?"
+            )
         normed = any(name.endswith("running_mean") for name in discriminator)
         own = {"channels": kernels[0].shape[1], "image_size": _image_size(kernels, kernels[0], netd_path)}
         own |= _widths([kernel.shape[0] for kernel in reversed(kernels[:-1])])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bdb
 import contextlib
 import signal
-from collections.abc import Iterator
 from pathlib import Path
+
+leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
+"""Around a `breakpoint()`: the debugger's `quit`, in which Python 3.14 exits, goes on as its `continue` does."""
 
 
 class DebugFile:
@@ -18,10 +20,16 @@ class DebugFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.interrupt = signal.getsignal(signal.SIGINT)
         self.touched = self._time()
 
     def asks(self) -> bool:
-        """Whether the file was touched since the last call, or, in the first one, since it is watched."""
+        """Whether the file was touched since the last call, or, in the first one, since it is watched.
+
+        Gives Ctrl-C back its meaning, too: pdb keeps it to itself after `continue`.
+        """
+        if self.path is not None and signal.getsignal(signal.SIGINT) is not self.interrupt:
+            signal.signal(signal.SIGINT, self.interrupt)
         before, self.touched = self.touched, self._time()
         return self.touched not in (before, None)
 
@@ -30,18 +38,3 @@ class DebugFile:
             return None if self.path is None else self.path.stat().st_mtime_ns
         except OSError:
             return None
-
-
-@contextlib.contextmanager
-def leaving() -> Iterator[None]:
-    """Around a `breakpoint()`: the debugger's `quit` goes on as its `continue` does, and Ctrl-C means what it did.
-
-    pdb keeps Ctrl-C to itself after `continue`; a run is ended with it.
-    """
-    interrupt = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except bdb.BdbQuit:
-        pass
-    finally:
-        signal.signal(signal.SIGINT, interrupt)

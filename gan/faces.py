@@ -168,8 +168,7 @@ def _find(data_path: Path) -> list[Listed]:
         return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
     if torchvision_data.is_dataset(data_path):
         name, folder = torchvision_data.split(data_path)
-        paths = (Path(below, file) for below, _, names in os.walk(folder) for file in names)
-        return [(name, 0, 0), *sorted(_listed(str(path), path.relative_to(folder).as_posix()) for path in paths)]
+        return [(name, 0, 0), *sorted(_files(folder))]
     root = str(data_path)
     try:
         is_folder = stat.S_ISDIR(os.stat(root).st_mode)
@@ -202,6 +201,16 @@ def _find(data_path: Path) -> list[Listed]:
             if name.lower().endswith((*SUFFIXES, ".zip")):
                 found.append(_listed(os.path.join(folder, name), (below / name).as_posix()))
     return sorted(found)
+
+
+def _files(folder: Path) -> Iterator[Listed]:
+    """All files below a folder but hidden ones, packs among them, and runs."""
+    for below, subfolders, names in os.walk(folder):
+        runs = os.path.abspath(config.RUNS)
+        subfolders[:] = [s for s in subfolders if _is_visible(s) and os.path.abspath(os.path.join(below, s)) != runs]
+        for name in filter(_is_visible, names):
+            path = os.path.join(below, name)
+            yield _listed(path, Path(path).relative_to(folder).as_posix())
 
 
 def _listed(path: str, name: str) -> Listed:

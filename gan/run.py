@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import torchvision
+from filelock import FileLock, Timeout
 
 from config import (
     CHANGEABLE_ON_RESUME,
@@ -190,18 +192,26 @@ def new_folder(config: TrainConfig) -> Path:
     return folder
 
 
-def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig, dict[str, Any], Path]:
-    """What to go on with.
-
-    Returns:
-        The run's own config with the options typed now, the checkpoint's content, and the checkpoint's path.
+def checkpoint_to_resume(resume: str) -> Path:
+    """The checkpoint that `--resume` means.
 
     Raises:
-        CheckpointError: there is nothing to go on with.
+        CheckpointError: there is none.
+    """
+    asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
+    return checkpoint.find(asked, ("latest.pt",))
+
+
+def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """What to go on with from the checkpoint `path`.
+
+    Returns:
+        The run's own config with the options typed now, and the checkpoint's content.
+
+    Raises:
+        CheckpointError: it is no run's checkpoint, or cannot be read.
         ConfigError: an option that defines the run was typed and differs.
     """
-    asked = checkpoint.newest_run() if config.resume == BARE else Path(str(config.resume)).expanduser()
-    path = checkpoint.find(asked, ("latest.pt",))
     content = checkpoint.load(path)
     missing = [name for name in (*TrainingState.PARTS, "chosen", "faces", "seconds") if name not in content]
     if missing:
@@ -219,7 +229,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any]) -> tuple[TrainConfig,
                 f"run from these weights with --init={path}"
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
-    return dataclasses.replace(stored, **changed), content, path
+    return dataclasses.replace(stored, **changed), content
 
 
 def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
@@ -240,7 +250,14 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
     for name, value in found.items():
         if typed.get(name, value) != value:
             raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
-    return dataclasses.replace(config, **found)
+    if found.get("d_norm") == "batch" and config.penalty != "none":
+        raise ConfigError(
+            f"the discriminator in {given} has BatchNorm, which mixes the batch, and --penalty={config.penalty} needs "
+            "logits that depend on their own image alone; add --preset=book, or --penalty=none"
+        )
+    config = dataclasses.replace(config, **found)
+    config.check_lists()
+    return config
 
 
 def keep_later(path: Path, step: int) -> None:
@@ -254,6 +271,42 @@ def keep_later(path: Path, step: int) -> None:
         return
     if later > step:
         latest.replace(latest.with_name(f"step-{later:08d}.pt"))
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder until the end, also a violent one, of this one.
+
+    A new run's folder is made. One that is no run's, as where a single checkpoint lies, is left alone, and where the
+    disk knows no locks nobody is kept out.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+        ConfigError: another process trains this run.
+    """
+    if folder.exists() and not (folder / "config.json").is_file():
+        yield
+        return
+    lock = FileLock(folder / ".lock", blocking=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except NotImplementedError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+    except Timeout as error:  # an OSError too
+        raise ConfigError(
+            f"{folder} is being trained by another process; stop that first (Ctrl-C saves), or start another run"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot write the run's folder {folder}: {error}; make it writable") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

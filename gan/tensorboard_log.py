@@ -27,7 +27,7 @@ def writer_class() -> Callable[..., Any]:
 
 
 class TensorBoardLog:
-    """Writes event files into a folder; what earlier sittings wrote there stays.
+    """Writes event files into a folder. What earlier sittings wrote there stays, and what they did not write is added.
 
     Args:
         folder: for the event files.
@@ -39,43 +39,53 @@ class TensorBoardLog:
         self.folder, self.options = folder, options
         self.notices: list[str] = []
         self.writer: Any = None
-        self.begun = any(folder.glob("events.*"))
-        self.last = 0
-        """The newest step that the files have."""
+        self.failed = False
+        self.written = _steps_in(folder)
+        """The steps whose rows the files have."""
+        self.step = 0
+        """Where the run was taken up, or taken back to."""
 
     def rewind(self, step: int) -> None:
-        """Begin a new file, which takes back what is newer than `step`."""
+        """Take back what is newer than `step`, with the next thing that is written."""
         self.close()
-        options = {}
-        if self.begun:
-            self.last, options = step, {"purge_step": step + 1}
-        try:
-            self.writer = self.new_writer(str(self.folder), **options)
-        except OSError as error:
-            self._give_up(error)
-        if not self.begun:
-            rows = "".join(f"| {name} | {value} |\n" for name, value in self.options.items() if value is not None)
-            self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)
-        self.begun = True
+        self.step = step
+        self.written = {s for s in self.written if s <= step}
 
     def row(self, row: Mapping[str, float]) -> list[str]:
         """Take a row of log.jsonl, unless the files have it from an earlier sitting; gives back what to tell."""
         step = int(row["step"])
-        if step > self.last:
-            self.last = step
+        if step not in self.written:
+            self._open(min(step, self.step + 1))
+            self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
+            self._write("flush")  # a killed run must not lack what its checkpoint has
         told, self.notices = self.notices, []
         return told
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         """Take a picture (H, W, 3) uint8."""
+        self._open(self.step + 1)
         self._write("add_image", name, pixels, step, dataformats="HWC")
 
     def close(self) -> None:
         """Write all there is."""
         self._write("close")
         self.writer = None
+
+    def _open(self, purge_step: int) -> None:
+        """Begin a new file, if none is open, which takes back what is not older than `purge_step`."""
+        if self.writer is not None or self.failed:
+            return
+        new = not any(self.folder.glob("events.*"))
+        try:
+            self.writer = self.new_writer(str(self.folder), **({} if new else {"purge_step": purge_step}))
+        except OSError as error:
+            self._give_up(error)
+        self.written = {s for s in self.written if s < purge_step}
+        if new:
+            rows = "".join(f"| {name} | {value} |\n" for name, value in self.options.items() if value is not None)
+            self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)
 
     def _write(self, method: str, *values: Any, **options: Any) -> None:
         """Call a method of the writer; where it fails, as on a full disk, write no more."""
@@ -87,5 +97,19 @@ class TensorBoardLog:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        self.writer = None
+        self.writer, self.failed = None, True
         self.notices.append(f"could not write {self.folder}: {error}; training goes on without TensorBoard")
+
+
+def _steps_in(folder: Path) -> set[int]:
+    """The steps of the rows in a folder's event files, in the order they were written; what was taken back is not."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    steps: set[int] = set()
+    for path in sorted(folder.glob("events.*"), key=lambda p: p.stat().st_mtime_ns):
+        for event in EventFileLoader(str(path)).Load():
+            if event.HasField("session_log"):
+                steps = {step for step in steps if step < event.step}
+            elif any(value.tag == "images_seen" for value in event.summary.value):
+                steps.add(event.step)
+    return steps

@@ -20,6 +20,7 @@ from typing import Any
 from config import DataError
 
 PREFIX = "torchvision:"
+NO_SETS = frozenset({"FakeData", "VisionDataset", "LSUNClass"})
 
 
 def is_dataset(data_path: Path) -> bool:
@@ -56,7 +57,11 @@ def open_dataset(data_path: Path) -> Any:
     name, root = split(data_path)
     import torchvision.datasets
 
-    kinds = {n: getattr(torchvision.datasets, n) for n in torchvision.datasets.__all__ if n != "FakeData"}
+    base = torchvision.datasets.VisionDataset
+    named = {n: getattr(torchvision.datasets, n) for n in torchvision.datasets.__all__ if n not in NO_SETS}
+    kinds = {n: kind for n, kind in named.items() if isinstance(kind, type) and issubclass(kind, base)}
+    if name in ("ImageFolder", "DatasetFolder"):
+        raise DataError(f"{data_path}: class folders are read without torchvision: --data_path={root}")
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.4)
         meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
@@ -67,11 +72,17 @@ def open_dataset(data_path: Path) -> Any:
     if "download" in inspect.signature(kinds[name]).parameters:
         options["download"] = False
     if name == "LSUN":  # it wants all its scenes unless told which
-        options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_lmdb"))
+        options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_train_lmdb"))
+        if not options["classes"]:
+            raise DataError(
+                f"{data_path}: no folder in {root} is named as LSUN's scenes are, such as bedroom_train_lmdb"
+            )
     try:
         root = root.resolve()
         with _elsewhere() if name == "LSUN" else contextlib.nullcontext():
-            return kinds[name](str(root), **options)
+            dataset = kinds[name](str(root), **options)
+        len(dataset)
+        return dataset
     except ModuleNotFoundError as error:
         raise DataError(
             f"{data_path}: torchvision reads it with the package {error.name}, which is not installed; "

@@ -49,7 +49,7 @@ CURVES: dict[str, tuple[str, str, dict[str, str]]] = {
     "penalties": (
         "Squared gradient of the discriminator",
         "mean over a batch",
-        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "distance from 1 (gp)"},
+        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "between, from 1 (gp)"},
     ),
     "speed": ("Speed", "images a second", {"images_per_second": "images/s"}),
     "data_wait": ("Waiting for data", "share of the time, %", {"data_wait": "data wait"}),

@@ -1,6 +1,7 @@
 """What comes from the book, as its readers use it: its weights, losses, debug file, grey sets, residual networks."""
 
 import json
+import math
 import signal
 import struct
 import subprocess
@@ -8,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from config import PRESETS, RELEASED, TrainConfig, resolve
+from config import IMAGE_SIZES, PRESETS, RELEASED, Arch, TrainConfig, resolve
 from gan import checkpoint
 from model import Discriminator, Generator
 
@@ -80,7 +82,8 @@ def test_training_starts_from_its_weights(
     }
     for part, path in (("generator", netg), ("ema", netg), ("discriminator", netd)):
         given = torch.load(path, weights_only=True)
-        assert all(torch.equal(saved[part][n], w) for n, w in given.items() if w.dim() == 4), part
+        learned = [n for n in given if n.endswith(("weight", "bias"))]
+        assert all(torch.equal(saved[part][n], given[n]) for n in learned), part
     said(run_here("train.py", "--resume", "--max_epoch=2"))
     assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] == 6
 
@@ -104,6 +107,14 @@ def test_the_released_generator_is_a_start_without_naming_its_options(
     assert torch.equal(saved["generator"][weight], released["ema"][weight].float())
     message = said(run_here("train.py", *words, "--run=b", f"--init={RELEASED}", "--to_rgb=book"), 2)
     assert "--to_rgb: the weights in" in message
+
+
+def test_batchnorm_from_a_file_needs_a_preset_without_penalty(
+    weights: tuple[Path, Path], tmp_path: Path, run_here: Command
+) -> None:
+    message = said(run_here("train.py", f"--netd_path={weights[1]}", "--preset=default"), 2)
+    assert "add --preset=book, or --penalty=none" in message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_option_against_its_weights_is_refused(
@@ -131,7 +142,24 @@ def test_every_preset_trains_on(preset: str, faces: Path, tmp_path: Path, run_he
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "rahinge"])
 def test_every_loss_trains(loss: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
     said(run_here("train.py", *SMALL, f"--data_path={faces}", f"--loss={loss}", "--max_epoch=2"))
-    assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 6
+    rows = rows_of(tmp_path / "checkpoints/a")
+    assert rows[-1]["step"] == 6
+    # what each loss is where the logits are still near 0
+    at_start = {"logistic": 2 * math.log(2), "hinge": 2.0, "rahinge": 2.0}[loss]
+    assert rows[0]["d_loss"] == pytest.approx(at_start, abs=0.25)
+
+
+@pytest.mark.parametrize("arch", get_args(Arch))
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=pytest.mark.slow) if size > 128 else size for size in IMAGE_SIZES]
+)
+def test_every_size_trains_and_draws(size: int, arch: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
+    small = [word for word in SMALL if not word.startswith("--image_size")]
+    words = [f"--image_size={size}", f"--arch={arch}", "--max_epoch=1", "--plot_every=0"]
+    said(run_here("train.py", *small, f"--data_path={faces}", *words))
+    assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 3
+    said(run_here("generate.py", "--checkpoint=checkpoints/a", "--nogen=1", "--nogpu"))
+    assert picture(tmp_path / "result.png")[1] == (size + 4, size + 4)
 
 
 def test_residual_networks_train_go_on_and_draw(faces: Path, tmp_path: Path, run_here: Command) -> None:
@@ -163,43 +191,50 @@ def test_grey_sets_of_torchvision_train_and_draw_in_grey(tmp_path: Path, run_her
 
 def test_touching_the_debug_file_stops_in_the_debugger_and_leaving_it_goes_on(faces: Path, tmp_path: Path) -> None:
     words = [*SMALL, f"--data_path={faces}", "--max_epoch=100000", "--debug_file=debug"]
-    pipe = subprocess.PIPE
     command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
-    process = subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    log = tmp_path / "checkpoints/a/log.jsonl"
-    assert process.stdin is not None
-    try:
+    said_so_far, log = tmp_path / "out.txt", tmp_path / "checkpoints/a/log.jsonl"
+    with said_so_far.open("w") as out:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.PIPE, text=True
+        )
+
+    def rows() -> int:
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def wait_until(condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 100
+        while not condition():
+            assert process.poll() is None, said_so_far.read_text()
+            assert time.monotonic() < deadline, said_so_far.read_text()
+            time.sleep(0.01)
 
-        def rows() -> int:
-            return len(log.read_text().splitlines()) if log.exists() else 0
-
-        def wait_for(more: int) -> None:
-            enough = rows() + more
-            while rows() < enough:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-
-        wait_for(2)
-        for leave in ("c", "q"):
-            (tmp_path / "debug").touch()
-            time.sleep(1)
-            held = rows()
-            time.sleep(0.5)
-            assert rows() == held  # it stands still
-            process.stdin.write(f"p 'at step', state.step, batches.batch_size, type(run).__name__\n{leave}\n")
+    def answer(*lines: str) -> None:
+        assert process.stdin is not None
+        for line in lines:
+            before = said_so_far.read_text().count("(Pdb)")
+            process.stdin.write(f"{line}\n")
             process.stdin.flush()
-            wait_for(3)
+            if line not in ("c", "q"):
+                wait_until(lambda before=before: said_so_far.read_text().count("(Pdb)") > before)
+
+    try:
+        wait_until(lambda: rows() >= 2)
+        for i, lines in enumerate((["c"], ["q"], ["n", "n", "c"])):
+            prompts = said_so_far.read_text().count("(Pdb)")
+            (tmp_path / "debug").touch()
+            wait_until(lambda prompts=prompts: said_so_far.read_text().count("(Pdb)") > prompts)
+            held = rows()
+            answer(f"p 'stop {i}', batches.batch_size, type(run).__name__, state.step > 5", *lines)
+            wait_until(lambda held=held: rows() >= held + 3)
         process.send_signal(signal.SIGINT)  # pdb would keep it to itself
-        out, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
+    told = said_so_far.read_text()
     assert process.returncode == 0, err
-    assert out.count("('at step', ") == 2
-    assert out.count(", 8, 'Run')") == 2
-    assert out.count("going on") >= 1
-    assert "go on:   python train.py --resume=checkpoints/a" in out
+    for i in range(3):
+        assert f"('stop {i}', 8, 'Run', True)" in told
+    assert "go on:   python train.py --resume=checkpoints/a" in told
     assert "Traceback" not in err
 
 

@@ -71,17 +71,42 @@ def test_the_commands_that_draw_run_as_written(
     assert len(list((tmp_path / "faces-out").iterdir())) == 1000
 
 
+@pytest.mark.parametrize("language", ["", ".zh"])
+def test_every_row_of_the_page_for_readers_of_the_book_is_shown_by_something_that_exists(language: str) -> None:
+    text = (ROOT / f"docs/from-the-book{language}.md").read_text(encoding="utf-8")
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    tests = {name for source in sources.values() for name in re.findall(r"def (test_\w+)", source)}
+    assert set(re.findall(r"`(test_\w+)`", text)) <= tests
+    for name in re.findall(r"`(tests/[^`]+)`", text):
+        assert ROOT / name in sources
+    tables = re.findall(r"^\| --- \| --- \| --- \|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 40
+    for row in rows:  # all but the last table, which has measurements
+        shown = row.split(" | ")[-1]
+        assert re.search(r"`(test_\w+|tests/.+|make \w+|python .+)`", shown) or row in tables[-1], row
+
+
+def anchor(heading: str) -> str:
+    """A heading's anchor on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def test_links_lead_somewhere() -> None:
     for document in (*DOCUMENTS, "docs/contributing.md"):
         text = (ROOT / document).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (ROOT / document).parent.joinpath(target).exists(), f"{document}: {target}"
+        for target, place in re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", text):
+            path = (ROOT / document).parent / target
+            assert path.exists(), f"{document}: {target}"
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) if place else []
+            assert not place or place in map(anchor, headings), f"{document}: {target}#{place}"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_both_languages_have_the_same_sections_commands_options_and_pictures(page: str) -> None:
     english, chinese = ((ROOT / f"{page}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh"))
-    patterns = [r"^(#+) ", r"```\w*\n(.+?)```", r"^\| `(\w+)` \|([^|]*)\|", r"^!\[.*\]\((.+)\)", r"`(python [^`\n]+)`"]
+    columns = r"^\| `(\w+)` \|([^|]*)\|" + (r"([^|]*)\|" if page != "README" else "")
+    patterns = [r"^(#+) ", r"```\w*\n(.+?)```", columns, r"^!\[.*\]\((.+)\)", r"`(python [^`\n]+)`"]
     for pattern in patterns:
         flags = re.MULTILINE if pattern.startswith("^") else re.DOTALL
         found = re.findall(pattern, english, flags)

@@ -106,7 +106,7 @@ def one_line(text: str) -> str:
 def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
     run = finished / "checkpoints" / "a"
     assert sorted(p.name for p in run.iterdir()) == [
-        *("config.json", "latest.pt", "log.jsonl", "samples"),
+        *(".lock", "config.json", "latest.pt", "log.jsonl", "samples"),
         *("step-00000005.pt", "step-00000010.pt", "step-00000015.pt"),
     ]
     config = json.loads((run / "config.json").read_text())
@@ -228,6 +228,19 @@ def test_where_there_are_no_faces_it_says_so_and_takes_drawn_ones(
     assert (pixels[17] == synthetic.draw(17, 32)[0]).all()
 
 
+def test_a_run_whose_faces_are_gone_is_not_taken_up_with_drawn_ones(
+    again: Path, faces: Path, tmp_path: Path, run_here: Command
+) -> None:
+    shutil.copytree(faces, tmp_path / "data")
+    assert run_here("train.py", *SMALL, "--run=b", "--max_epoch=1", cwd=tmp_path).returncode == 0
+    for face in (tmp_path / "data").glob("*.jpg"):
+        face.unlink()
+    result = run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "no pictures in data" in one_line(result.stderr)
+    assert "drawn" not in result.stdout
+
+
 def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "data").mkdir()
 
@@ -332,7 +345,7 @@ def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(agai
     assert "free some disk space" in one_line(err)
     assert rows_of(latest.parent)[-1]["step"] == 141
     assert latest.read_bytes() == before
-    assert not list(latest.parent.glob(".*"))
+    assert [path.name for path in latest.parent.glob(".*")] == [".lock"]
 
 
 def test_a_read_only_run_folder_is_refused(again: Path) -> None:
@@ -417,6 +430,22 @@ def test_an_option_that_defines_the_run_is_not_changed_by_resuming(
     result = run_here("train.py", "--resume", option, cwd=finished)
     assert result.returncode == 2
     assert "a run keeps it" in one_line(result.stderr)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(again: Path, start: Start, run_here: Command) -> None:
+    run = again / "checkpoints/a"
+    process = start(again, "--resume", "--max_epoch=100000", "--save_minutes=60")
+    wait_until(lambda: len(rows_of(run)) > 4, process)
+    before = (run / "latest.pt").read_bytes()
+
+    result = run_here("train.py", "--resume", "--max_epoch=100001", cwd=again)
+
+    assert result.returncode == 2
+    assert "being trained by another process" in one_line(result.stderr)
+    assert (run / "latest.pt").read_bytes() == before
+    process.kill()
+    process.wait()
+    assert run_here("train.py", "--resume", "--max_epoch=4", cwd=again).returncode == 0
 
 
 def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command) -> None:

@@ -40,14 +40,24 @@ def test_no_file_never_asks() -> None:
     assert not DebugFile(None).asks()
 
 
-def test_quitting_goes_on_and_gives_ctrl_c_back() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with leaving():
-        signal.signal(signal.SIGINT, lambda *_: None)  # as pdb does
-        raise bdb.BdbQuit
-    assert signal.getsignal(signal.SIGINT) == before
+@pytest.mark.parametrize("end", [bdb.BdbQuit, SystemExit])
+def test_quitting_the_debugger_goes_on(end: type[BaseException]) -> None:
+    for _ in range(2):
+        with leaving:
+            raise end
 
 
 def test_other_errors_are_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), leaving():
+    with pytest.raises(ZeroDivisionError), leaving:
         raise ZeroDivisionError
+
+
+def test_ctrl_c_is_given_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    watched = DebugFile(tmp_path / "debug")
+    try:
+        signal.signal(signal.SIGINT, lambda *_: None)  # as pdb does
+        watched.asks()
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -208,6 +208,17 @@ def test_residual_networks_start_as_their_shortcuts(d_norm: str) -> None:
         assert before.std() > 1e-3  # the signal does not fade
 
 
+def test_residual_discriminator_with_batchnorm_leaves_its_start_slowly() -> None:
+    """A convolution of nearly 0 before BatchNorm would fill the branch after one step, however small."""
+    discriminator = Discriminator(changed(SMALL, arch="resnet", d_norm="batch"))
+    faces = torch.rand(8, 3, 32, 32) * 2 - 1
+    before = discriminator(faces)
+    optimizer = torch.optim.SGD(discriminator.parameters(), 1e-7)
+    before.square().mean().backward()
+    optimizer.step()
+    torch.testing.assert_close(discriminator(faces), before, rtol=1e-2, atol=1e-3)
+
+
 def test_shortcuts_keep_the_size_of_their_signal() -> None:
     shortcuts = [m for m in Generator(changed(SMALL, arch="resnet", ngf=64)).modules() if isinstance(m, Shortcut)]
     assert shortcuts
@@ -342,10 +353,9 @@ def middle_of_a_flat_face(to_rgb: str, size: int) -> Tensor:
     return middle
 
 
-@pytest.mark.parametrize("to_rgb", ["smooth", "slim"])
 @pytest.mark.parametrize("size", [32, 48, 64, 96])
-def test_interpolating_endings_cover_all_pixels_evenly(size: int, to_rgb: str) -> None:
-    middle = middle_of_a_flat_face(to_rgb, size)
+def test_smooth_ending_covers_all_pixels_evenly(size: int) -> None:
+    middle = middle_of_a_flat_face("smooth", size)
     assert (middle.amax((1, 2)) - middle.amin((1, 2))).max() < 1e-5
 
 

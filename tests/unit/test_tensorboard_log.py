@@ -69,6 +69,31 @@ def test_a_run_that_was_begun_without_it_has_its_earlier_rows(tmp_path: Path) ->
     assert losses(tmp_path / "tensorboard") == {50: 2.0, 100: 3.0}
 
 
+def test_a_killed_run_has_its_rows_and_goes_on_with_them(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for step in (50, 100, 150):
+        log.row(row(step, 1.0))
+    assert losses(tmp_path) == {50: 1.0, 100: 1.0, 150: 1.0}  # nothing waits for being closed
+    again = opened(tmp_path, 100, [row(50, 1.0), row(100, 1.0)])
+    again.row(row(130, 2.0))
+    again.close()
+    log.close()
+    assert losses(tmp_path) == {50: 1.0, 100: 1.0, 130: 2.0}
+
+
+def test_a_sitting_without_it_is_made_up_for(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for step in (50, 100):
+        log.row(row(step, 1.0))
+    log.picture("samples", "Samples", GRID, 100)
+    log.close()
+    log = opened(tmp_path, 200, [row(step, 1.0) for step in (50, 100, 150, 200)])
+    log.row(row(250, 2.0))
+    log.close()
+    assert losses(tmp_path) == {50: 1.0, 100: 1.0, 150: 1.0, 200: 1.0, 250: 2.0}
+    assert [picture.step for picture in read(tmp_path).Images("samples")] == [100]
+
+
 def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for step in (50, 100):
@@ -81,6 +106,7 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
 
 def test_a_disk_that_fails_is_said_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(tmp_path)
+    log.row(row(25, 1.0))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -91,6 +117,7 @@ def test_a_disk_that_fails_is_said_once_and_ends_nothing(tmp_path: Path, monkeyp
     assert log.row(row(100, 1.0)) == []
     log.picture("samples", "Samples", GRID, 100)
     log.close()
+    assert losses(tmp_path) == {25: 1.0}
 
 
 def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,16 +84,6 @@ def test_lsun_as_torchvision_lays_it_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(here.iterdir()) == []  # torchvision would leave a list there
 
 
-def test_class_folders_through_torchvision_are_those_read_directly(tmp_path: Path) -> None:
-    root = tmp_path / "sets"
-    for i, colour in enumerate(colours(4)):
-        path = root / f"class{i % 2}" / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (40, 40), tuple(int(c) for c in colour)).save(path)
-    through = pixels(f"torchvision:ImageFolder:{root}", tmp_path / "packs")
-    assert np.array_equal(through, pixels(str(root), tmp_path / "packs"))
-
-
 def test_many_pictures_are_decoded_by_several_processes(tmp_path: Path) -> None:
     digits = np.random.default_rng(0).integers(0, 256, (300, 28, 28), np.uint8)
     mnist(tmp_path / "sets", digits)
@@ -103,6 +93,16 @@ def test_many_pictures_are_decoded_by_several_processes(tmp_path: Path) -> None:
     ]
     assert len(packs[0].pixels) == 300
     assert np.array_equal(packs[0].pixels, packs[1].pixels)
+
+
+def test_packs_and_runs_inside_the_folder_are_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mnist(tmp_path, np.zeros((3, 28, 28), np.uint8))
+    first = open_pack(Path("torchvision:MNIST:."), SIZE, Path("data/.packs"), 1, silent, 1)
+    (tmp_path / "checkpoints/a").mkdir(parents=True)
+    (tmp_path / "checkpoints/a/log.jsonl").touch()
+    again = open_pack(Path("torchvision:MNIST:."), SIZE, Path("data/.packs"), 1, silent, 1)
+    assert again.folder == first.folder
 
 
 def test_pack_follows_the_files(tmp_path: Path) -> None:
@@ -130,6 +130,10 @@ def test_pack_follows_the_files(tmp_path: Path) -> None:
         ("torchvision:MNIST:{root}/gone", ["is no folder", "root"]),
         ("torchvision:Places365:{root}", ["cannot open it"]),
         ("torchvision:SBU:{root}", ["cannot open it"]),
+        ("torchvision:VisionDataset:{root}", ["no dataset 'VisionDataset'"]),
+        ("torchvision:LSUNClass:{root}", ["no dataset 'LSUNClass'", "LSUN"]),
+        ("torchvision:LSUN:{root}", ["bedroom_train_lmdb"]),
+        ("torchvision:ImageFolder:{root}", ["--data_path={root}"]),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(tmp_path: Path, data_path: str, parts: list[str]) -> None:
@@ -140,5 +144,5 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path, data_path: str, p
     message = str(refused.value)
     assert "\n" not in message
     for part in parts:
-        assert part in message
+        assert part.format(root=root) in message
     assert not list(root.iterdir())  # nothing downloaded

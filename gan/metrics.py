@@ -1,0 +1,202 @@
+"""How near two sets of pictures are, as plain algebra on features or pixels. Pure: no networks, no files.
+
+Features are (N, F) float tensors. `real` comes first, `fake` second. Distances between all pairs are computed in
+blocks, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, conv_transpose2d, pad
+
+BLOCK = 2000
+"""Rows of a matrix of distances that are held at once."""
+
+PATCH = 7
+"""Side of the patches of the sliced Wasserstein distance, pixels."""
+
+REPEATS, PROJECTIONS = 4, 128
+"""Times and directions that patches are projected on."""
+
+
+def frechet_distance(real: Tensor, fake: Tensor) -> float:
+    """Squared Frechet distance of two Gaussians fitted to features (Heusel et al. 2017, eq. 6); FID on Inception's.
+
+    |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)). The root's trace is the sum of the singular values of
+    A_r A_f^T / sqrt((N_r - 1)(N_f - 1)) with centred features A, for C = A^T A / (N - 1).
+
+    Args:
+        real: (N, F), N > 1.
+        fake: (M, F), M > 1.
+    """
+    (real_mean, real_root), (fake_mean, fake_root) = (_gaussian(features) for features in (real, fake))
+    cross = torch.linalg.svdvals(real_root @ fake_root).sum()
+    traces = real_root.square().sum() + fake_root.square().sum()
+    return ((real_mean - fake_mean).square().sum() + traces - 2 * cross).item()
+
+
+def _gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (F,) and symmetric root (F, F) of the covariance, in double precision."""
+    features = features.double()
+    mean = features.mean(0)
+    values, vectors = torch.linalg.eigh(torch.cov(features.T).reshape(features.shape[1], -1))
+    return mean, (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+def kernel_distance(real: Tensor, fake: Tensor) -> float:
+    """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
+
+    Args:
+        real: (N, F), N > 1.
+        fake: (M, F), M > 1.
+    """
+
+    def mean(a: Tensor, b: Tensor, same: bool) -> float:
+        total = 0.0
+        for start in range(0, len(a), BLOCK):
+            kernel = (a[start : start + BLOCK] @ b.T / a.shape[1] + 1) ** 3
+            if same:
+                kernel.diagonal(start).zero_()
+            total += kernel.sum().item()
+        return total / (len(a) * (len(b) - same))
+
+    real, fake = real.double(), fake.double()
+    return mean(real, real, True) + mean(fake, fake, True) - 2 * mean(real, fake, False)
+
+
+def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5) -> dict[str, float]:
+    """Precision, recall (Kynkaanniemi et al. 2019, eq. 1 and 2), density, coverage (Naeem et al. 2020, eq. 3 and 4).
+
+    A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
+    of fakes in the real manifold; recall: the other way round; density: balls of reals that a fake is in, over k;
+    coverage: share of real balls with a fake in them.
+
+    Args:
+        real: (N, F), N > k.
+        fake: (M, F), M > k.
+        k: which neighbour.
+    """
+    real_radii, fake_radii = (_radii(features, k) for features in (real, fake))
+    in_real = torch.zeros(len(fake), device=fake.device)  # real balls around each fake
+    nearest_fake, in_fake = [], []
+    for start, distances in _distances(real, fake):
+        inside = distances <= real_radii[start : start + BLOCK, None]
+        in_real += inside.sum(0)
+        nearest_fake.append(inside.any(1))
+        in_fake.append((distances <= fake_radii).any(1))
+    return {
+        "precision": (in_real > 0).float().mean().item(),
+        "recall": torch.cat(in_fake).float().mean().item(),
+        "density": (in_real.mean() / k).item(),
+        "coverage": torch.cat(nearest_fake).float().mean().item(),
+    }
+
+
+def nearest(features: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest of `among` (M, F) to each feature (N, F): distances (N,) and indices (N,)."""
+    found = [distances.min(1) for _, distances in _distances(features, among)]
+    return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
+
+
+def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Distances between all of `a` and all of `b`, some rows at a time: the first row's index, (rows, len(b))."""
+    for start in range(0, len(a), BLOCK):
+        yield start, torch.cdist(a[start : start + BLOCK], b)
+
+
+def _radii(features: Tensor, k: int) -> Tensor:
+    """Distance from each to its k-th neighbour, itself not counted: (N,)."""
+    return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, features)])
+
+
+def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
+    """Images split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
+
+    Args:
+        images: (N, C, S, S).
+
+    Returns:
+        By size in pixels, S, S / 2, ... as long as that is even and at least 16: (N, C, size, size). The last level is
+        the rest, and all of them, enlarged, add up to the images.
+    """
+    levels = {}
+    while images.shape[-1] % 2 == 0 and images.shape[-1] >= 32:
+        smaller = _shrink(images)
+        levels[images.shape[-1]] = images - _enlarge(smaller)
+        images = smaller
+    return {**levels, images.shape[-1]: images}
+
+
+def _binomial(channels: int, like: Tensor) -> Tensor:
+    """The 5x5 binomial filter, one for each channel: (C, 1, 5, 5)."""
+    row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], dtype=like.dtype, device=like.device) / 16
+    return (row[:, None] * row).expand(channels, 1, 5, 5)
+
+
+def _shrink(images: Tensor) -> Tensor:
+    channels = images.shape[1]
+    return conv2d(pad(images, (2, 2, 2, 2), mode="reflect"), _binomial(channels, images), stride=2, groups=channels)
+
+
+def _enlarge(images: Tensor) -> Tensor:
+    channels = images.shape[1]
+    wider = pad(images, (1, 1, 1, 1), mode="replicate")
+    larger = conv_transpose2d(wider, 4 * _binomial(channels, images), stride=2, padding=2, groups=channels)
+    return pad(larger, (0, 1, 0, 1), mode="replicate")[..., 2:-2, 2:-2]
+
+
+def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
+    """Patches of 7x7 at random places of each image (N, C, S, S): (N * each, C, 7, 7)."""
+    n, _, height, width = level.shape
+    tops = torch.randint(height - PATCH + 1, (n * each,), generator=random)
+    lefts = torch.randint(width - PATCH + 1, (n * each,), generator=random)
+    windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # a view: (N, C, H - 6, W - 6, 7, 7)
+    return windows[torch.arange(n).repeat_interleave(each), :, tops, lefts]
+
+
+def sliced_wasserstein(real: Tensor, fake: Tensor, seed: int = 0) -> float:
+    """Sliced Wasserstein distance between two sets of patches (Karras et al. 2018, section 5).
+
+    Sees texture, blur and grids, and needs no features. Patches are normalised by mean and deviation of each channel of
+    the reals, for both sets, so that a difference in contrast counts too; there each set has its own.
+
+    Args:
+        real: (N, C, 7, 7).
+        fake: (N, C, 7, 7), as many.
+        seed: fixes the projections.
+    """
+    mean = real.mean((0, 2, 3), keepdim=True)
+    deviation = real.std((0, 2, 3), keepdim=True) + 1e-8
+    a, b = (((some - mean) / deviation).flatten(1) for some in (real, fake))
+    random = torch.Generator().manual_seed(seed)
+    distances = []
+    for _ in range(REPEATS):
+        directions = torch.randn(a.shape[1], PROJECTIONS, generator=random)
+        directions /= directions.norm(dim=0)
+        distances.append(((a @ directions).sort(0).values - (b @ directions).sort(0).values).abs().mean())
+    return torch.stack(distances).mean().item()
+
+
+def radial_spectrum(images: Tensor) -> Tensor:
+    """Mean power of images at each spatial frequency, whatever its direction (Durall et al. 2020).
+
+    Up-sampling leaves its traces at the end: peaks at the frequency of a grid, too little or too much of the finest.
+
+    Args:
+        images: (N, C, S, S) in [-1, 1].
+
+    Returns:
+        (S / 2,): entry f is the mean squared modulus at radius f, cycles per image, in units of one image's pixels
+        squared, so that white noise of deviation s has s^2 everywhere.
+    """
+    size = images.shape[-1]
+    grey = images.mean(1)
+    power = torch.fft.fft2(grey - grey.mean((1, 2), keepdim=True)).abs().square().mean(0) / size**2
+    frequencies = torch.fft.fftfreq(size, 1 / size)
+    radii = (frequencies[:, None].square() + frequencies.square()).sqrt().round().long().flatten()
+    sums = torch.zeros(2 * size).index_add_(0, radii, power.flatten())
+    counts = torch.zeros(2 * size).index_add_(0, radii, torch.ones(size * size))
+    return (sums / counts.clamp(min=1))[: size // 2]

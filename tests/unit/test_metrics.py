@@ -1,0 +1,180 @@
+"""Metrics against closed forms, against sets whose answer is known, and against an independent plain computation."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from gan import metrics
+from gan.metrics import (
+    frechet_distance,
+    kernel_distance,
+    laplacian_pyramid,
+    manifold_metrics,
+    nearest,
+    patches,
+    radial_spectrum,
+    sliced_wasserstein,
+)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_moments(mean: Tensor, covariance: Tensor, n: int, seed: int = 0) -> Tensor:
+    """Features whose sample mean and covariance are exactly the given ones."""
+    x = normal(n, len(mean), seed=seed).double()
+    x = x - x.mean(0)
+    x = x @ torch.linalg.inv(torch.linalg.cholesky(torch.cov(x.T))).T
+    return x @ torch.linalg.cholesky(covariance.double()).T + mean.double()
+
+
+def test_frechet_distance_of_diagonal_gaussians_is_the_closed_form() -> None:
+    a = with_moments(torch.tensor([0.0, 1.0, 2.0]), torch.diag(torch.tensor([1.0, 4.0, 9.0])), 100)
+    b = with_moments(torch.tensor([1.0, 1.0, 0.0]), torch.diag(torch.tensor([4.0, 4.0, 1.0])), 250, seed=1)
+    # means: 1 + 0 + 4; deviations 1-2, 2-2, 3-1: 1 + 0 + 4
+    assert frechet_distance(a, b) == pytest.approx(10, rel=1e-6)
+    assert frechet_distance(b, a) == pytest.approx(10, rel=1e-6)
+
+
+def test_frechet_distance_of_gaussians_that_do_not_commute() -> None:
+    # one dimension along (1, 1), the other along (1, 0): tr (C1 C2)^(1/2) = |u . v| for C = u u^T + tiny
+    u, v = torch.tensor([1.0, 1.0]), torch.tensor([2.0, 0.0])
+    tiny = 1e-10 * torch.eye(2, dtype=torch.double)
+    a, b = (with_moments(torch.zeros(2), torch.outer(w, w).double() + tiny, 50) for w in (u, v))
+    assert frechet_distance(a, b) == pytest.approx(2 + 4 - 2 * 2, abs=1e-3)
+
+
+def test_frechet_distance_is_zero_for_equal_sets_and_for_fewer_faces_than_features() -> None:
+    x = normal(20, 64)
+    assert frechet_distance(x, x) == pytest.approx(0, abs=1e-6)
+
+
+def test_frechet_distance_against_the_definition_with_a_general_matrix_root() -> None:
+    a, b = normal(300, 12), 1.5 * normal(200, 12, seed=1) @ normal(12, 12, seed=2) + 0.3
+    covariances = [torch.cov(x.double().T) for x in (a, b)]
+    values = torch.linalg.eigvals(covariances[0] @ covariances[1])
+    expected = (a.double().mean(0) - b.double().mean(0)).square().sum()
+    expected = expected + covariances[0].trace() + covariances[1].trace() - 2 * values.sqrt().real.sum()
+    assert frechet_distance(a, b) == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_kernel_distance_by_hand() -> None:
+    # F = 1, kernel (x y + 1)^3: reals 0, 1; fakes 1, 2
+    real, fake = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [2.0]])
+    assert kernel_distance(real, fake) == pytest.approx(1 + 27 - 2 * (1 + 1 + 8 + 27) / 4)
+
+
+def test_kernel_distance_is_unbiased_and_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = torch.tensor([kernel_distance(normal(60, 4, seed=s), normal(50, 4, seed=1000 + s)) for s in range(200)])
+    assert abs(found.mean()) < 4 * found.std() / math.sqrt(200)
+    assert (found < 0).any()
+    a, b = normal(400, 4), normal(300, 4, seed=1) + 1
+    whole = kernel_distance(a, b)
+    assert whole > 20 * found.std()
+    monkeypatch.setattr(metrics, "BLOCK", 37)
+    assert kernel_distance(a, b) == pytest.approx(whole, rel=1e-9)
+
+
+def test_manifold_metrics_by_hand() -> None:
+    # k = 1 on a line: reals 0, 1, 10 have radii 1, 1, 9; fakes 0.5, 3, 100 have 2.5, 2.5, 97
+    real, fake = torch.tensor([[0.0], [1.0], [10.0]]), torch.tensor([[0.5], [3.0], [100.0]])
+    found = manifold_metrics(real, fake, k=1)
+    # 0.5 is in the balls of 0 and 1 (and not of 10); 3 in that of 10; 100 in none
+    assert found["precision"] == pytest.approx(2 / 3)
+    assert found["density"] == pytest.approx(3 / 3)
+    # every real ball has a fake in it; real 0 and 1 are in the ball of 0.5, and 10 in that of 100
+    assert found["coverage"] == pytest.approx(1)
+    assert found["recall"] == pytest.approx(1)
+
+
+def test_manifold_metrics_tell_copies_of_one_face_from_variety(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, fake = normal(600, 8), normal(500, 8, seed=1)
+    same = manifold_metrics(real, fake)
+    assert all(value > 0.8 for value in same.values())
+    collapsed = manifold_metrics(real, 0.01 * fake)
+    assert collapsed["precision"] == 1
+    assert collapsed["recall"] < 0.05
+    assert collapsed["coverage"] < 0.7
+    far = manifold_metrics(real, fake + 50)
+    assert far == {"precision": 0, "recall": 0, "density": 0, "coverage": 0}
+    monkeypatch.setattr(metrics, "BLOCK", 33)
+    assert manifold_metrics(real, fake) == pytest.approx(same)
+
+
+def test_nearest_finds_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "BLOCK", 7)
+    among = normal(50, 6)
+    distances, indices = nearest(among[[3, 40, 17]] + torch.tensor([0.0, 0.0, 1e-3])[:, None], among)
+    assert indices.tolist() == [3, 40, 17]
+    assert distances.tolist() == pytest.approx([0, 0, 1e-3 * math.sqrt(6)], abs=1e-3)
+
+
+@pytest.mark.parametrize("size", [32, 48, 64, 96])
+def test_pyramid_splits_images_into_bands_that_add_up(size: int) -> None:
+    images = normal(2, 3, size, size)
+    levels = laplacian_pyramid(images)
+    sizes = list(levels)
+    assert sizes[0] == size
+    assert all(a == 2 * b for a, b in itertools.pairwise(sizes))
+    assert 12 <= sizes[-1] <= 24
+    whole = levels[sizes[-1]]
+    for level in reversed(sizes[:-1]):
+        whole = metrics._enlarge(whole) + levels[level]
+    torch.testing.assert_close(whole, images)
+
+
+def test_pyramid_has_flat_and_smooth_images_in_its_last_level_alone() -> None:
+    ramp = torch.linspace(-1, 1, 64).expand(1, 3, 64, 64)
+    for images in (torch.full((1, 3, 64, 64), 0.7), ramp):
+        levels = laplacian_pyramid(images)
+        assert levels[64][..., 8:-8, 8:-8].abs().max() < 1e-5
+        assert levels[16].abs().max() > 0.5
+
+
+def test_patches_are_pieces_of_their_own_image() -> None:
+    level = torch.arange(4.0)[:, None, None, None] * 1000 + torch.arange(100.0).reshape(10, 10)
+    level = level.expand(4, 2, 10, 10)
+    found = patches(level, 5, torch.Generator().manual_seed(0))
+    assert found.shape == (20, 2, 7, 7)
+    assert (found[:, 0, 0, 0] // 1000).tolist() == [0.0] * 5 + [1.0] * 5 + [2.0] * 5 + [3.0] * 5
+    steps = found - found[:, :, :1, :1]
+    assert torch.equal(steps, (torch.arange(7.0)[:, None] * 10 + torch.arange(7.0)).expand(20, 2, 7, 7))
+    assert len(found[:, 0, 0, 0].unique()) > 10
+
+
+def test_sliced_wasserstein_is_zero_for_equal_sets_in_any_order() -> None:
+    x = normal(500, 3, 7, 7)
+    assert sliced_wasserstein(x, x[torch.randperm(500)]) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0.5, 2.0])
+def test_sliced_wasserstein_of_a_shift_is_its_mean_length_along_a_direction(shift: float) -> None:
+    x = normal(4000, 1, 7, 7)
+    # a shift of every value by s is one of length 7 s; its part along a random direction of 49 has the mean E|u_1|
+    expected = 7 * shift * math.sqrt(2 / math.pi / 49)
+    assert sliced_wasserstein(x, x + shift) == pytest.approx(expected, rel=0.12)
+
+
+def test_sliced_wasserstein_sees_less_contrast() -> None:
+    x = normal(2000, 3, 7, 7)
+    # along each direction a normal variable against half of it: E|q - q / 2| = E|q| / 2
+    assert sliced_wasserstein(x, x / 2) == pytest.approx(math.sqrt(2 / math.pi) / 2, rel=0.05)
+
+
+def test_spectrum_of_white_noise_is_flat() -> None:
+    spectrum = radial_spectrum(0.5 * normal(200, 1, 32, 32))
+    assert spectrum.shape == (16,)
+    assert spectrum[0] == pytest.approx(0, abs=1e-6)
+    assert spectrum[1:].tolist() == pytest.approx([0.25] * 15, rel=0.15)
+
+
+@pytest.mark.parametrize("frequency", [1, 5, 12])
+def test_spectrum_of_a_wave_has_one_peak(frequency: int) -> None:
+    wave = torch.cos(2 * math.pi * frequency * torch.arange(32) / 32).expand(1, 3, 32, 32)
+    spectrum = radial_spectrum(wave)
+    assert spectrum.argmax() == frequency
+    assert spectrum[frequency] > 1000 * spectrum.sum().sub(spectrum[frequency]).abs()
