@@ -55,7 +55,7 @@ class TensorBoardLog:
         """Take a row of log.jsonl, unless the files have it from an earlier sitting; gives back what to tell."""
         step = int(row["step"])
         if step not in self.written:
-            self._open(min(step, self.step + 1))
+            self._open()
             self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
@@ -65,7 +65,7 @@ class TensorBoardLog:
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         """Take a picture (H, W, 3) uint8."""
-        self._open(self.step + 1)
+        self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
 
     def close(self) -> None:
@@ -73,16 +73,15 @@ class TensorBoardLog:
         self._write("close")
         self.writer = None
 
-    def _open(self, purge_step: int) -> None:
-        """Begin a new file, if none is open, which takes back what is not older than `purge_step`."""
+    def _open(self) -> None:
+        """Begin a new file, if none is open, which takes back what is newer than where the run was taken up."""
         if self.writer is not None or self.failed:
             return
         new = not any(self.folder.glob("events.*"))
         try:
-            self.writer = self.new_writer(str(self.folder), **({} if new else {"purge_step": purge_step}))
+            self.writer = self.new_writer(str(self.folder), **({} if new else {"purge_step": self.step + 1}))
         except OSError as error:
             self._give_up(error)
-        self.written = {s for s in self.written if s < purge_step}
         if new:
             rows = "".join(f"| {name} | {value} |\n" for name, value in self.options.items() if value is not None)
             self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)

@@ -213,10 +213,10 @@ def test_residual_discriminator_with_batchnorm_leaves_its_start_slowly() -> None
     discriminator = Discriminator(changed(SMALL, arch="resnet", d_norm="batch"))
     faces = torch.rand(8, 3, 32, 32) * 2 - 1
     before = discriminator(faces)
-    optimizer = torch.optim.SGD(discriminator.parameters(), 1e-7)
+    optimizer = torch.optim.SGD(discriminator.parameters(), 1e-3)
     before.square().mean().backward()
     optimizer.step()
-    torch.testing.assert_close(discriminator(faces), before, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(discriminator(faces), before, rtol=0, atol=1e-3)
 
 
 def test_shortcuts_keep_the_size_of_their_signal() -> None:

@@ -35,7 +35,8 @@ def read(folder: Path) -> Any:
 
 def losses(folder: Path) -> dict[int, float]:
     found = [(event.step, event.value) for event in read(folder).Scalars("d_loss")]
-    assert len({step for step, _ in found}) == len(found)
+    steps = [step for step, _ in found]
+    assert steps == sorted(set(steps))
     return dict(found)
 
 
