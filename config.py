@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
+ENCODER = RELEASED.with_name("face-encoder.pt")
+REFERENCE = RELEASED.with_name("face-reference.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")
@@ -24,6 +26,8 @@ ToRGB = Literal["book", "smooth"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
+Features = Literal["faces", "inception"]
+Metric = Literal["fd", "kid_x1000", "coverage", "swd_x1000"]
 Preset = Literal["default", "book", "book2", "wgan", "wgan-gp"]
 
 
@@ -149,6 +153,9 @@ class TrainConfig:
         precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
         log_every: steps between rows of log.jsonl.
         plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
+        eval_images: images between measurements of quality, on 2,000 samples; they share the previews' 3 % of the
+            time, and those it does not allow are left out; 0 turns them off.
+        eval_metric: the metric by which best.pt is kept.
         save_every: epochs between numbered checkpoints.
         save_minutes: minutes between saves of latest.pt.
         tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
@@ -203,6 +210,8 @@ class TrainConfig:
     precision: Precision = "auto"
     log_every: int = 50
     plot_every: int = 250
+    eval_images: int = 10_000
+    eval_metric: Metric = "fd"
     save_every: int = 10
     save_minutes: float = 2.0
     tensorboard: bool = False
@@ -310,6 +319,47 @@ class GenerateConfig:
             raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """Measure how good generated faces are, against real ones.
+
+    Args:
+        fake: what to measure: a checkpoint, a run's folder (its best.pt, else latest.pt), or a folder or zip of
+            pictures; by default the released generator.
+        real: the real faces, a folder or zip, or synthetic; unset takes those that a run was trained on, else those
+            in data/, else what comes with the program of the faces that trained the released generator.
+        n: samples, and real faces; at most half of those there are, the other half gives the floor.
+        seed: seed of the first sample, and of the choice of real faces.
+        features: faces, of the encoder that comes with the program; or inception, for FID as papers report it, which
+            needs requirements-extra.txt and a file of weights.
+        fid_weights: file of Inception's weights; unset lets the library download them.
+        image_size: height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.
+        pairs: show samples beside their nearest training faces in the report.
+        report: the picture to write; the numbers go beside it, with .json in place of its ending.
+        gpu: compute on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+    """
+
+    fake: Path = RELEASED
+    real: Path | None = None
+    n: int = 5000
+    seed: int = 0
+    features: Features = "faces"
+    fid_weights: Path | None = None
+    image_size: int | None = None
+    pairs: bool = False
+    report: Path = Path("evaluation.png")
+    gpu: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self, EVALUATE_LIMITS)
+        if self.image_size is not None and self.image_size not in IMAGE_SIZES:
+            raise ConfigError(f"--image_size: must be one of {', '.join(map(str, IMAGE_SIZES))}; got {self.image_size}")
+        if self.fid_weights is not None and self.features != "inception":
+            raise ConfigError("--fid_weights are Inception's; add --features=inception, or leave them out")
+        if self.report.suffix.lower() != ".png":
+            raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
+
+
 ALIASES = {"nogen": "gen_num"}
 """Option names that stand for another one."""
 
@@ -361,7 +411,16 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
     | {"vis", "vis_server", "vis_port", "vis_keep", "env"}
-    | {"log_every", "plot_every", "save_every", "save_minutes", "tensorboard", "debug_file"}
+    | {
+        "log_every",
+        "plot_every",
+        "eval_images",
+        "eval_metric",
+        "save_every",
+        "save_minutes",
+        "tensorboard",
+        "debug_file",
+    }
 )
 """Options that may differ when a run goes on; all others define it."""
 
@@ -391,6 +450,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "num_workers": (1, 1024),
     "log_every": (1, math.inf),
     "plot_every": (0, math.inf),
+    "eval_images": (0, math.inf),
     "save_every": (1, math.inf),
     "save_minutes": (0.01, math.inf),
 }
@@ -401,10 +461,13 @@ GENERATE_LIMITS: dict[str, tuple[float, float]] = {
     "gen_mean": (-10, 10),
     "gen_std": (0, 10),
 }
+EVALUATE_LIMITS: dict[str, tuple[float, float]] = {"n": (50, math.inf), "seed": (0, 2**53)}
 """Least and greatest value of each number, both allowed."""
 
 
-def check_limits(config: TrainConfig | GenerateConfig, limits: Mapping[str, tuple[float, float]]) -> None:
+def check_limits(
+    config: TrainConfig | GenerateConfig | EvaluateConfig, limits: Mapping[str, tuple[float, float]]
+) -> None:
     """Check every number of `config` against its limits.
 
     Raises:
@@ -418,7 +481,7 @@ def check_limits(config: TrainConfig | GenerateConfig, limits: Mapping[str, tupl
         raise ConfigError(f"--{name}: must be {expected}; got {value}")
 
 
-C = TypeVar("C", TrainConfig, GenerateConfig)
+C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig)
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:

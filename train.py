@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from config import SYNTHETIC, CheckpointError, ConfigError, TrainConfig
-from gan import checkpoint, debugger, ema, images, latent, losses, tensorboard_log, visdom_page
+from gan import checkpoint, debugger, ema, features, images, latent, losses, tensorboard_log, visdom_page
 from gan.augment import augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.device import autocast, choose_device, choose_precision, describe, out_of_memory
-from gan.faces import has_faces, open_pack
+from gan.evaluation import LEAST, Judge
+from gan.faces import Pack, has_faces, open_pack
 from gan.images import to_pixels
 from gan.monitor import Monitor, Output
 from gan.run import (
@@ -55,7 +57,14 @@ def annealed(seconds: float, budget: float | None) -> float:
     return 1.0 if budget is None else min(1.0, max(0.0, 2 - seconds / (30 * budget)))
 
 
-def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, stopping: Callable[[], bool]) -> None:
+def train(
+    run: Run,
+    state: TrainingState,
+    batches: Batches,
+    monitor: Monitor,
+    stopping: Callable[[], bool],
+    judge: Judge | None = None,
+) -> None:
     """The training loop, from the state's step to the end of the last epoch or until `stopping()`."""
     config, device, n = run.config, run.device, run.config.batch_size
     generator, discriminator = state.generator, state.discriminator
@@ -124,16 +133,18 @@ def train(run: Run, state: TrainingState, batches: Batches, monitor: Monitor, st
             ema.update(state.ema, generator, ema.decay(images, n * state.step, config.ema_half_life_images))
             monitor.add(g_loss=g_loss)
 
-        # Between steps: log, preview, save. None of it changes the training.
+        # Between steps: measure, log, preview, save. None of it changes the training.
         ending = state.step == last or stopping()
+        complete = ending and is_complete(config, state, last, monitor)
+        measured = judge is not None and measure(run, state, judge, monitor, complete)
         numbered = epochs_due(batches, state.step, config.save_every)
         save_due = ending or numbered or time.monotonic() - saved > 60 * config.save_minutes
-        if save_due or due(state.step, config.log_every):
+        if save_due or measured or due(state.step, config.log_every):
             healthy = monitor.row(state.step, n * state.step) and (not save_due or state.is_finite())
             if not healthy:
                 roll_back(run, state, monitor)
                 continue
-        if ending or (due(state.step, config.plot_every) and monitor.may_preview()):
+        if ending or (due(state.step, config.plot_every) and monitor.may_spend()):
             preview(run, state, monitor)
         if save_due:
             save(run, state, monitor, numbered, ending)
@@ -150,6 +161,46 @@ def clip(discriminator: torch.nn.Module, size: float) -> None:
 def epochs_due(batches: Batches, step: int, every: int) -> bool:
     """Whether `step` completes a multiple of `every` epochs."""
     return batches.epochs(step) // every > batches.epochs(step - 1) // every
+
+
+def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor, last: bool) -> bool:
+    """Measure the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
+
+    Args:
+        run: the run.
+        state: whose average is measured.
+        judge: measures it.
+        monitor: says whether there is time, and is told.
+        last: whether the run is complete. Then what was measured before is never left as the last word.
+
+    Returns:
+        Whether it was measured; the metrics wait for the next row of the log.
+    """
+    config, seen = run.config, state.step * run.config.batch_size
+    now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
+    wanted = (now or last) and (
+        (monitor.may_spend() and monitor.may_spend(judge.cost())) or (last and judge.best is not None)
+    )
+    if not wanted or not state.is_finite():
+        return False
+    since = time.perf_counter()
+    found = judge.measure(averaged(run, state), config.model, run.precision)
+    monitor.add(**{name: torch.tensor(value) for name, value in found.items()})
+    best = judge.is_best(found)
+    shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
+    monitor.say(f"quality at {seen:,} images: {shown}{', the best so far' if best else ''}")
+    if best:
+        try:
+            run.save_best(state, monitor.seconds, found)
+        except CheckpointError as error:
+            monitor.say(f"{error}; training goes on, the last good file stays")
+    monitor.spent(since)
+    return True
+
+
+def is_complete(config: TrainConfig, state: TrainingState, last: int, monitor: Monitor) -> bool:
+    """Whether a run has done all it was to do, by epochs or by minutes."""
+    return state.step >= last or (config.budget is not None and monitor.seconds >= 60 * config.budget)
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor) -> None:
@@ -264,7 +315,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
             return
         with alone(run.folder) if content is None else contextlib.nullcontext():
             run.write_config()
-            sitting(run, state, batches, seconds)
+            judge = open_judge(run, pack, training, held_out)
+            sitting(run, state, batches, seconds, judge)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -289,7 +341,20 @@ def extension(config: TrainConfig, complete: bool, seconds: float) -> str:
     return ""
 
 
-def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) -> None:
+def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
+    """What measures the run, where it is to be measured and has faces enough."""
+    config = run.config
+    if not config.eval_images or len(pack.pixels) < LEAST:
+        return None
+    try:
+        best = checkpoint.load(run.folder / "best.pt", required=("evaluation",))["evaluation"][config.eval_metric]
+    except (CheckpointError, KeyError):  # none yet, or of another program: the next one is better
+        best = None
+    extractor = features.load("faces", None, run.device)
+    return Judge(pack, training, held_out, extractor, config.eval_metric, best)
+
+
+def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float, judge: Judge | None) -> None:
     """Train until the run ends or is stopped, and say what to do next."""
     config, first = run.config, state.step
     samples = config.save_path or run.folder / "samples"
@@ -312,7 +377,7 @@ def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float) ->
     limit = float("inf") if config.budget is None else 60 * config.budget
     try:
         with stop_signals() as asked, contextlib.closing(monitor):
-            train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit)
+            train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit, judge)
     except bdb.BdbQuit as error:
         raise ConfigError(
             "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "

@@ -7,7 +7,7 @@ import os
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +49,23 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
             temporary.unlink()
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of this program, onto `device`.
+def load(path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED) -> dict[str, Any]:
+    """Read a file of this program with all that is required, onto `device`.
 
     Raises:
         CheckpointError: missing, damaged, foreign, newer than this program, or holding code. Names the newest
             usable file beside it, where there is one.
     """
     try:
-        return _read(path, device)
+        return _read(path, device, required)
     except CheckpointError as error:
-        others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p))
+        others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p, required))
         other = next(others, None)
         hint = f"; the newest usable file beside it is {other}" if other else ""
         raise CheckpointError(f"{error}{hint}") from error.__cause__
 
 
-def _read(path: Path, device: torch.device | str) -> dict[str, Any]:
+def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
@@ -99,7 +99,7 @@ def _read(path: Path, device: torch.device | str) -> dict[str, Any]:
             f"{path}: written by a newer version of this program (format {content['format']}, this one reads up to "
             f"{FORMAT}); update the program"
         )
-    missing = [name for name in REQUIRED if name not in content]
+    missing = [name for name in required if name not in content]
     if missing:
         raise CheckpointError(f"{path}: incomplete, it lacks {', '.join(missing)}; use another file")
     return content
@@ -110,9 +110,9 @@ def checkpoints_in(run: Path) -> list[Path]:
     return sorted(run.glob("*.pt"), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
 
 
-def _is_whole(path: Path) -> bool:
+def _is_whole(path: Path, required: Sequence[str]) -> bool:
     try:
-        _read(path, "cpu")
+        _read(path, "cpu", required)
     except CheckpointError:
         return False
     return True

@@ -24,7 +24,7 @@ from typing import Any
 import fire
 from fire.decorators import SetParseFn
 
-from config import ALIASES, PRESETS, C, ConfigError, GenerateConfig, TrainConfig, UserError, resolve
+from config import ALIASES, PRESETS, C, ConfigError, EvaluateConfig, GenerateConfig, TrainConfig, UserError, resolve
 
 BARE = "True"
 """What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
@@ -35,6 +35,7 @@ MAY_BE_BARE = frozenset({"resume"})
 EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
+    EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]

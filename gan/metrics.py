@@ -6,6 +6,7 @@ blocks, so that memory stays bounded.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -18,56 +19,67 @@ BLOCK = 2000
 PATCH = 7
 """Side of the patches of the sliced Wasserstein distance, pixels."""
 
-REPEATS, PROJECTIONS = 4, 128
-"""Times and directions that patches are projected on."""
+PROJECTIONS, QUANTILES = 256, 1024
+"""Directions that patches are projected on, and points at which the distributions along them are compared."""
+
+Gaussian = tuple[Tensor, Tensor]
+"""Mean (F,) and symmetric root (F, F) of a covariance, in double precision."""
 
 
 def frechet_distance(real: Tensor, fake: Tensor) -> float:
     """Squared Frechet distance of two Gaussians fitted to features (Heusel et al. 2017, eq. 6); FID on Inception's.
 
-    |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)). The root's trace is the sum of the singular values of
-    A_r A_f^T / sqrt((N_r - 1)(N_f - 1)) with centred features A, for C = A^T A / (N - 1).
-
     Args:
         real: (N, F), N > 1.
         fake: (M, F), M > 1.
     """
-    (real_mean, real_root), (fake_mean, fake_root) = (_gaussian(features) for features in (real, fake))
+    return between(gaussian(real), gaussian(fake))
+
+
+def between(real: Gaussian, fake: Gaussian) -> float:
+    """Squared Frechet distance of two Gaussians: |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)).
+
+    The last trace is the sum of the singular values of the product of the covariances' roots.
+    """
+    (real_mean, real_root), (fake_mean, fake_root) = real, fake
     cross = torch.linalg.svdvals(real_root @ fake_root).sum()
     traces = real_root.square().sum() + fake_root.square().sum()
     return ((real_mean - fake_mean).square().sum() + traces - 2 * cross).item()
 
 
-def _gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (F,) and symmetric root (F, F) of the covariance, in double precision."""
+def gaussian(features: Tensor) -> Gaussian:
+    """The Gaussian fitted to features (N, F), with the covariance of a sample (over N - 1)."""
     features = features.double()
     mean = features.mean(0)
     values, vectors = torch.linalg.eigh(torch.cov(features.T).reshape(features.shape[1], -1))
     return mean, (vectors * values.clamp(min=0).sqrt()) @ vectors.T
 
 
-def kernel_distance(real: Tensor, fake: Tensor) -> float:
+def kernel_distance(real: Tensor, fake: Tensor, likeness: float | None = None) -> float:
     """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
 
     Args:
         real: (N, F), N > 1.
         fake: (M, F), M > 1.
+        likeness: `mean_likeness(real)`, where it is known.
     """
-
-    def mean(a: Tensor, b: Tensor, same: bool) -> float:
-        total = 0.0
-        for start in range(0, len(a), BLOCK):
-            kernel = (a[start : start + BLOCK] @ b.T / a.shape[1] + 1) ** 3
-            if same:
-                kernel.diagonal(start).zero_()
-            total += kernel.sum().item()
-        return total / (len(a) * (len(b) - same))
-
-    real, fake = real.double(), fake.double()
-    return mean(real, real, True) + mean(fake, fake, True) - 2 * mean(real, fake, False)
+    own = mean_likeness(real) if likeness is None else likeness
+    return own + mean_likeness(fake) - 2 * mean_likeness(real, fake)
 
 
-def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5) -> dict[str, float]:
+def mean_likeness(a: Tensor, b: Tensor | None = None) -> float:
+    """Mean kernel of all pairs from `a` (N, F) and `b` (M, F); without `b`, of all pairs of two different of `a`."""
+    total, others = 0.0, a if b is None else b
+    for start in range(0, len(a), BLOCK):
+        inner = a[start : start + BLOCK] @ others.T / a.shape[1] + 1
+        kernel = inner.square().mul_(inner)
+        if b is None:
+            kernel.diagonal(start).zero_()
+        total += kernel.sum(dtype=torch.float64).item()  # of some millions of numbers: single precision would not do
+    return total / (len(a) * (len(others) - (b is None)))
+
+
+def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, reach: Tensor | None = None) -> dict[str, float]:
     """Precision, recall (Kynkaanniemi et al. 2019, eq. 1 and 2), density, coverage (Naeem et al. 2020, eq. 3 and 4).
 
     A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
@@ -78,8 +90,9 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5) -> dict[str, float]
         real: (N, F), N > k.
         fake: (M, F), M > k.
         k: which neighbour.
+        reach: `radii(real, k)`, where they are known.
     """
-    real_radii, fake_radii = (_radii(features, k) for features in (real, fake))
+    real_radii, fake_radii = radii(real, k) if reach is None else reach, radii(fake, k)
     in_real = torch.zeros(len(fake), device=fake.device)  # real balls around each fake
     nearest_fake, in_fake = [], []
     for start, distances in _distances(real, fake):
@@ -107,9 +120,14 @@ def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield start, torch.cdist(a[start : start + BLOCK], b)
 
 
-def _radii(features: Tensor, k: int) -> Tensor:
+def radii(features: Tensor, k: int = 5) -> Tensor:
     """Distance from each to its k-th neighbour, itself not counted: (N,)."""
-    return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, features)])
+    return radii_among(features, features, k)
+
+
+def radii_among(features: Tensor, among: Tensor, k: int) -> Tensor:
+    """Distance from each of some of `among` (M, F) to its k-th neighbour there, itself not counted: (N,)."""
+    return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
 
 
 def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
@@ -157,27 +175,51 @@ def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
     return windows[torch.arange(n).repeat_interleave(each), :, tops, lefts]
 
 
-def sliced_wasserstein(real: Tensor, fake: Tensor, seed: int = 0) -> float:
+@dataclasses.dataclass(frozen=True)
+class Texture:
+    """How patches of real faces are distributed along random directions.
+
+    Args:
+        mean: of each channel, (1, C, 1, 1).
+        deviation: of each channel, (1, C, 1, 1).
+        quantiles: of the projected patches, normalised by those two: (QUANTILES, PROJECTIONS).
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    quantiles: Tensor
+
+
+def texture(patches: Tensor) -> Texture:
+    """The texture of patches (N, C, 7, 7)."""
+    mean = patches.mean((0, 2, 3), keepdim=True)
+    deviation = patches.std((0, 2, 3), keepdim=True) + 1e-8
+    return Texture(mean, deviation, _quantiles((patches - mean) / deviation))
+
+
+def sliced_wasserstein(real: Texture, fake: Tensor) -> float:
     """Sliced Wasserstein distance between two sets of patches (Karras et al. 2018, section 5).
 
     Sees texture, blur and grids, and needs no features. Patches are normalised by mean and deviation of each channel of
-    the reals, for both sets, so that a difference in contrast counts too; there each set has its own.
+    the reals, for both sets, so that a difference in contrast counts too; there each set has its own. The distributions
+    are compared at 1,024 quantiles, so that the sets may differ in size.
 
     Args:
-        real: (N, C, 7, 7).
-        fake: (N, C, 7, 7), as many.
-        seed: fixes the projections.
+        real: texture of the reals.
+        fake: (N, C, 7, 7).
     """
-    mean = real.mean((0, 2, 3), keepdim=True)
-    deviation = real.std((0, 2, 3), keepdim=True) + 1e-8
-    a, b = (((some - mean) / deviation).flatten(1) for some in (real, fake))
-    random = torch.Generator().manual_seed(seed)
-    distances = []
-    for _ in range(REPEATS):
-        directions = torch.randn(a.shape[1], PROJECTIONS, generator=random)
-        directions /= directions.norm(dim=0)
-        distances.append(((a @ directions).sort(0).values - (b @ directions).sort(0).values).abs().mean())
-    return torch.stack(distances).mean().item()
+    return (_quantiles((fake - real.mean) / real.deviation) - real.quantiles).abs().mean().item()
+
+
+def _quantiles(patches: Tensor) -> Tensor:
+    """Quantiles of patches (N, C, 7, 7) along fixed random directions: (QUANTILES, PROJECTIONS)."""
+    flat = patches.flatten(1)
+    directions = torch.randn(flat.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
+    projected = (flat @ (directions / directions.norm(dim=0))).sort(0).values
+    places = ((torch.arange(QUANTILES) + 0.5) / QUANTILES * len(flat) - 0.5).clamp(0, len(flat) - 1)
+    below = places.long()
+    share = (places - below)[:, None]
+    return projected[below] * (1 - share) + projected[(below + 1).clamp(max=len(flat) - 1)] * share
 
 
 def radial_spectrum(images: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from gan import images
 
-PREVIEW_SHARE = 0.03
-"""Previews may take this share of the time; those due earlier are put off."""
+SIDE_SHARE = 0.03
+"""Previews and evaluations may take this share of the time; those due earlier are put off."""
 
 QUIET_SECONDS = 30.0
 """Between status lines where nobody watches live: a file, CI."""
@@ -75,7 +75,7 @@ class Monitor:
         self.budget, self.outputs = budget, outputs
         self.log, self.save_path, self.faces, self.max_epoch = run / "log.jsonl", save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
-        self.preview_seconds = 0.0
+        self.side_seconds = 0.0
         self.opened = time.perf_counter()
         self.status = "training has begun; figures follow with the first row of log.jsonl"
         self.said = 0.0
@@ -183,9 +183,13 @@ class Monitor:
         """A line for the user, above the status line."""
         self.live.write(text) if not self.live.disable else print(text, flush=True)
 
-    def may_preview(self) -> bool:
-        """Whether previews have so far kept to their share of the time."""
-        return self.preview_seconds <= PREVIEW_SHARE * (time.perf_counter() - self.opened)
+    def may_spend(self, seconds: float = 0.0) -> bool:
+        """Whether previews and evaluations keep to their share of the time, if they take so many seconds more."""
+        return self.side_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
+
+    def spent(self, since: float) -> None:
+        """Account for a preview or an evaluation that began at `since`, by `time.perf_counter()`."""
+        self.side_seconds += time.perf_counter() - since
 
     def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
         """Write a grid of samples.
@@ -202,7 +206,7 @@ class Monitor:
             images.save_picture(grid, path)
         except OSError as error:
             self.say(f"could not write {path}: {error}; training goes on, free some disk space")
-        self.preview_seconds += time.perf_counter() - since
+        self.spent(since)
 
     def close(self) -> None:
         """End the status line; where nobody watched it live, say the last state."""

@@ -163,12 +163,23 @@ class Run:
         Raises:
             CheckpointError: a file could not be written; the last good ones are untouched.
         """
-        seen = state.step * self.config.batch_size
-        content = {**self.describe(), **state.content(), "images_seen": seen, "seconds": seconds}
+        content = self._content(state, seconds)
         checkpoint.save(self.latest, content)
         if numbered:
             checkpoint.save(self.folder / f"step-{state.step:08d}.pt", content)
             self._prune()
+
+    def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, float]) -> None:
+        """Save best.pt, with the metrics that made it so.
+
+        Raises:
+            CheckpointError: it could not be written; the last one is untouched.
+        """
+        checkpoint.save(self.folder / "best.pt", {**self._content(state, seconds), "evaluation": dict(found)})
+
+    def _content(self, state: TrainingState, seconds: float) -> dict[str, Any]:
+        seen = state.step * self.config.batch_size
+        return {**self.describe(), **state.content(), "images_seen": seen, "seconds": seconds}
 
     def _prune(self) -> None:
         """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,13 +23,17 @@ BATCH = 64
 
 @dataclasses.dataclass
 class Sampler:
-    """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval()."""
+    """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
+
+    `origin` is what the checkpoint says of the faces it was trained on, where it says so: data_path, holdout, digest.
+    """
 
     generator: nn.Module
     discriminator: nn.Module | None
     model: ModelConfig
     device: torch.device
     images_seen: int = 0
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
@@ -105,7 +109,10 @@ def load(path: Path, on: torch.device) -> Sampler:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
-    return _sampler(generator, discriminator, model, on, content["images_seen"])
+    options = content["config"]
+    known = {name: options[name] for name in ("data_path", "holdout") if name in options}
+    origin = {**known, "digest": content["faces"]["digest"]} if "faces" in content else {}
+    return _sampler(generator, discriminator, model, on, content["images_seen"], origin)
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
@@ -125,9 +132,15 @@ def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Samp
 
 
 def _sampler(
-    generator: nn.Module, discriminator: nn.Module | None, model: ModelConfig, on: torch.device, images_seen: int = 0
+    generator: nn.Module,
+    discriminator: nn.Module | None,
+    model: ModelConfig,
+    on: torch.device,
+    images_seen: int = 0,
+    origin: Mapping[str, Any] | None = None,
 ) -> Sampler:
     def ready(network: nn.Module) -> nn.Module:
         return device.place(network, on).eval().requires_grad_(False)
 
-    return Sampler(ready(generator), None if discriminator is None else ready(discriminator), model, on, images_seen)
+    ranks = None if discriminator is None else ready(discriminator)
+    return Sampler(ready(generator), ranks, model, on, images_seen, origin or {})

@@ -51,6 +51,12 @@ CURVES: dict[str, tuple[str, str, dict[str, str]]] = {
         "mean over a batch",
         {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "between, from 1 (gp)"},
     ),
+    "quality": ("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
+    "variety": (
+        "Coverage and precision",
+        "share, higher is better",
+        {"coverage": "coverage: real faces like a sample", "precision": "precision: samples like a real face"},
+    ),
     "speed": ("Speed", "images a second", {"images_per_second": "images/s"}),
     "data_wait": ("Waiting for data", "share of the time, %", {"data_wait": "data wait"}),
 }

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from PIL import Image
 
-from config import GenerateConfig, TrainConfig
+from config import EvaluateConfig, GenerateConfig, TrainConfig
 from gan import synthetic, visdom_assets
 from gan.command_line import command_line
 
@@ -63,6 +63,7 @@ def run_here(
     """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load."""
 
     def run(script: str, *words: str | Path, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        import evaluate
         import generate
         import train
 
@@ -72,6 +73,8 @@ def run_here(
         try:
             if script == "train.py":
                 command_line(TrainConfig, train.main)
+            elif script == "evaluate.py":
+                command_line(EvaluateConfig, evaluate.main)
             else:
                 command_line(GenerateConfig, generate.main)
         except SystemExit as end:

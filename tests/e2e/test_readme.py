@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from config import PRESETS, GenerateConfig, TrainConfig
+from config import PRESETS, EvaluateConfig, GenerateConfig, TrainConfig
 from gan.command_line import as_typed, meanings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = {"train.py": TrainConfig, "generate.py": GenerateConfig}
+CONFIGS = {"train.py": TrainConfig, "generate.py": GenerateConfig, "evaluate.py": EvaluateConfig}
 PAGES = ("README", "docs/from-the-book")
 """Documents in both languages: NAME.md and NAME.zh.md."""
 DOCUMENTS = (
@@ -40,12 +40,14 @@ def options_table(config_type: type) -> str:
 
 
 def commands(document: str) -> list[list[str]]:
-    """The words of every `python train.py ...` and `python generate.py ...` in a document."""
+    """The words of every `python train.py ...`, `python generate.py ...` and `python evaluate.py ...` in a document."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    return [shlex.split(line.rstrip("`")) for line in re.findall(r"python ((?:train|generate)\.py[^`\n]*)", text)]
+    return [
+        shlex.split(line.rstrip("`")) for line in re.findall(r"python ((?:train|generate|evaluate)\.py[^`\n]*)", text)
+    ]
 
 
-@pytest.mark.parametrize("config_type", [TrainConfig, GenerateConfig])
+@pytest.mark.parametrize("config_type", [TrainConfig, GenerateConfig, EvaluateConfig])
 def test_the_readme_lists_every_option_as_it_is(config_type: type) -> None:
     assert options_table(config_type) in (ROOT / "README.md").read_text(encoding="utf-8")
 

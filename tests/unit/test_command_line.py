@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import pytest
 
-from config import CheckpointError, ConfigError, DataError, GenerateConfig, TrainConfig
+from config import CheckpointError, ConfigError, DataError, EvaluateConfig, GenerateConfig, TrainConfig
 from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, meanings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (TrainConfig, GenerateConfig)
+CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ LEVELS = (
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger "
     "gan.visdom_assets gan.torchvision_data",
     "model gan.command_line gan.device gan.ema",
-    "gan.faces gan.checkpoint gan.features gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log",
-    "gan.sampling gan.run gan.batches",
+    "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log",
+    "gan.sampling gan.run gan.batches gan.features",
     "gan.evaluation",
+    "gan.report",
     "train generate evaluate prepare export app",
 )
 LEVEL = {module: level for level, modules in enumerate(LEVELS) for module in modules.split()}
@@ -21,6 +22,8 @@ OWNERS = {
     "fire": {"gan.command_line"},
     "visdom": {"gan.visdom_page"},
     "PIL": {"gan.images", "gan.faces", "gan.synthetic"},
+    "matplotlib": {"gan.report"},
+    "torch_fidelity": {"gan.features"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch.
 WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces"}  # nor for torchvision, which imports it

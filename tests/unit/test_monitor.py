@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from gan import monitor
-from gan.monitor import PREVIEW_SHARE, QUIET_SECONDS, Monitor
+from gan.monitor import QUIET_SECONDS, SIDE_SHARE, Monitor
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
 
@@ -184,15 +184,15 @@ def test_full_disk_costs_a_preview_and_nothing_else(
 
 def test_previews_keep_to_their_share_of_the_time(opened: Opening, clock: Clock) -> None:
     watch = opened(seconds=10_000.0)  # earlier sittings buy no previews now
-    assert watch.may_preview()
+    assert watch.may_spend()
     since = clock.now
     clock.now += 3.0
     watch.preview(1, FACES, since)
-    assert not watch.may_preview()
-    clock.now = since + 3.0 / PREVIEW_SHARE - 0.1
-    assert not watch.may_preview()
+    assert not watch.may_spend()
+    clock.now = since + 3.0 / SIDE_SHARE - 0.1
+    assert not watch.may_spend()
     clock.now += 0.2
-    assert watch.may_preview()
+    assert watch.may_spend()
 
 
 class Shown:

@@ -88,7 +88,7 @@ def test_both_optimizers_take_the_share_that_the_budget_leaves(
 
 
 def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Monitor, "may_preview", lambda self: True)  # they cost more than their share here
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # they cost more than their share here
     calm = run_in(tmp_path / "calm", CONFIG)
     busy = run_in(tmp_path / "busy", dataclasses.replace(CONFIG, plot_every=1, save_every=1))
     trained(busy, every(pack))

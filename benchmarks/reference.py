@@ -1,0 +1,38 @@
+"""Make the real faces that come with the program: PYTHONPATH=. python benchmarks/reference.py --data_path=FOLDER.
+
+The file holds no pictures, only what metrics need of two lots of faces: features in 255 steps, the distribution of
+their patches along random directions, and the mean spectrum. To be made anew whenever the encoder is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tqdm import tqdm
+
+from config import REFERENCE
+from gan import evaluation, features
+from gan.device import choose_device
+from gan.faces import open_pack
+
+
+def main() -> None:
+    """Take the faces in and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_path", type=Path, required=True)
+    parser.add_argument("--n", type=int, default=5000, help="faces of each lot")
+    parser.add_argument("--about", default="the real faces that trained the released generator")
+    parser.add_argument("--out", type=Path, default=REFERENCE)
+    options = parser.parse_args()
+    extractor = features.load("faces", None, choose_device(None))
+    pack = open_pack(options.data_path, features.SIZE)
+    lots = evaluation.choose(pack, options.n, seed=0)
+    with tqdm(total=2 * len(lots[0]), unit="face") as bar:
+        first, second = (evaluation.of_pack(pack, lot, extractor, bar.update) for lot in lots)
+    evaluation.save_reference(options.out, first, second, extractor.name, options.about)
+    print(f"{options.out}: {options.out.stat().st_size:,} bytes, twice {len(lots[0]):,} of {len(pack.pixels):,} faces")
+
+
+if __name__ == "__main__":
+    main()

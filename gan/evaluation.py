@@ -1,0 +1,360 @@
+"""How good a set of faces is: sampling, features and metrics over whole sets. Evaluating and training share it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from config import REFERENCE, ModelConfig, Precision
+from gan import checkpoint, features, metrics
+from gan.device import autocast
+from gan.faces import Pack
+from gan.features import Extractor
+from gan.images import to_tensor
+from gan.latent import stream
+from gan.sampling import Sampler
+
+METRICS = {
+    "fd": ("FD", "lower", 2),
+    "kid_x1000": ("KID x1000", "lower", 2),
+    "precision": ("precision", "higher", 3),
+    "recall": ("recall", "higher", 3),
+    "density": ("density", "higher", 3),
+    "coverage": ("coverage", "higher", 3),
+    "swd_x1000": ("SWD x1000", "lower", 1),
+    "spectrum_db": ("spectrum, dB off", "lower", 2),
+}
+"""What is measured: name for people, which way is better, decimals shown."""
+
+LEAST = 50
+"""Faces of each kind below which nothing is measured."""
+
+JUDGED = 2000
+"""Samples, and real faces, of an evaluation during training."""
+
+HALVES = 10
+"""Random halves of the samples that give a metric's deviation."""
+
+TEXTURE_FACES, PATCHES = 4096, 16_384
+"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
+
+CHUNK = 64
+"""Faces that texture and spectrum look at in one go, at most."""
+
+COPY_SHARE, COPY_RATIO = (1, 5, 50), 0.5
+"""Percentiles of the distance to the nearest training face, and which share of a new face's distance is too near."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FaceSet:
+    """What metrics need to know of a set of faces.
+
+    Args:
+        features: (N, F).
+        patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
+        spectra: mean radial spectra of the faces, some at a time, (K, S / 2).
+    """
+
+    features: Tensor
+    patches: Mapping[int, Tensor]
+    spectra: Tensor
+
+
+def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tensor], faces: int) -> FaceSet:
+    """Take a set of faces in, some at a time.
+
+    Args:
+        batches: pixels (n, S, S, C) uint8, `faces` of them in all.
+        extract: pixels -> features.
+        faces: how many they are.
+    """
+    found: list[Tensor] = []
+    levels: dict[int, list[Tensor]] = {}
+    spectra: list[Tensor] = []
+    looked, each = min(faces, TEXTURE_FACES), max(1, PATCHES // min(faces, TEXTURE_FACES))
+    chunk = max(1, min(CHUNK, faces // 20))  # some of them even of few faces, for halves to be made of
+    random, seen = torch.Generator().manual_seed(0), 0
+    for batch in batches:
+        found.append(extract(batch))
+        for start in range(0, min(len(batch), looked - seen), chunk):
+            images = to_tensor(torch.from_numpy(np.array(batch[start : min(start + chunk, looked - seen)])))
+            images = images.contiguous()
+            spectra.append(metrics.radial_spectrum(images))
+            for size, level in metrics.laplacian_pyramid(images).items():
+                levels.setdefault(size, []).append(metrics.patches(level, each, random))
+        seen += len(batch)
+    return FaceSet(torch.cat(found), {s: torch.cat(parts) for s, parts in levels.items()}, torch.stack(spectra))
+
+
+class Reals:
+    """Real faces as the metrics need them; what all comparisons share is computed once.
+
+    Args:
+        features: (N, F).
+        textures: of each level, by its size in pixels.
+        spectrum: (S / 2,).
+    """
+
+    def __init__(self, features: Tensor, textures: Mapping[int, metrics.Texture], spectrum: Tensor) -> None:
+        self.features, self.textures, self.spectrum = features, textures, spectrum
+
+    @classmethod
+    def of(cls, faces: FaceSet) -> Reals:
+        """A set of faces as the real ones."""
+        textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
+        return cls(faces.features, textures, faces.spectra.mean(0))
+
+    @functools.cached_property
+    def gaussian(self) -> metrics.Gaussian:
+        """Fitted to the features."""
+        return metrics.gaussian(self.features)
+
+    @functools.cached_property
+    def likeness(self) -> float:
+        """Mean kernel of pairs."""
+        return metrics.mean_likeness(self.features)
+
+    @functools.cached_property
+    def reach(self) -> Tensor:
+        """Distance of each to its fifth neighbour."""
+        return metrics.radii(self.features)
+
+    def measure(self, fakes: FaceSet) -> dict[str, float]:
+        """Every metric of `fakes`, by its name in METRICS."""
+        return {**self.measure_features(fakes.features), **self.measure_texture(fakes.patches, fakes.spectra)}
+
+    def measure_features(self, fakes: Tensor) -> dict[str, float]:
+        """The metrics that compare features (M, F)."""
+        return {
+            "fd": metrics.between(self.gaussian, metrics.gaussian(fakes)),
+            "kid_x1000": 1000 * metrics.kernel_distance(self.features, fakes, self.likeness),
+            **metrics.manifold_metrics(self.features, fakes, reach=self.reach),
+        }
+
+    def measure_texture(self, patches: Mapping[int, Tensor], spectra: Tensor) -> dict[str, float]:
+        """The metrics that compare pixels: the mean over the levels, and the mean distance of spectra in decibels."""
+        found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
+        return {
+            "swd_x1000": 1000 * sum(found) / len(found),
+            "spectrum_db": spectrum_distance(self.spectrum, spectra.mean(0)),
+        }
+
+
+def spectrum_distance(real: Tensor, fake: Tensor) -> float:
+    """Mean distance of two radial spectra (S / 2,) over all frequencies but 0, decibels."""
+    return (10 * (fake[1:] / real[1:].clamp(min=1e-12)).clamp(min=1e-12).log10()).abs().mean().item()
+
+
+def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lambda n: None) -> dict[str, float]:
+    """Standard error of each metric over the choice of samples, the real faces fixed.
+
+    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples.
+
+    Args:
+        reals: the real faces.
+        fakes: the samples.
+        done: called after each half.
+    """
+    found: dict[str, list[float]] = {}
+    groups = len(fakes.spectra)
+    for i in range(HALVES):
+        random = np.random.default_rng(i)
+        some = torch.from_numpy(random.permutation(len(fakes.features))[: len(fakes.features) // 2])
+        values = reals.measure_features(fakes.features[some])
+        chosen = torch.from_numpy(random.permutation(groups)[: groups // 2])
+        patches = {size: torch.cat([p.tensor_split(groups)[g] for g in chosen]) for size, p in fakes.patches.items()}
+        values |= reals.measure_texture(patches, fakes.spectra[chosen])
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+        done(1)
+    return {name: float(np.std(values, ddof=1)) for name, values in found.items()}
+
+
+class Judge:
+    """Measures the generator of a run between its steps: the same latents against the same real faces each time.
+
+    The real faces are those held out, and where they are too few some of those trained on.
+
+    Args:
+        pack: the faces of the run.
+        training: indices of those trained on.
+        held_out: indices of those held out.
+        extractor: which features.
+        metric: the one, by its name in METRICS, that tells which checkpoint is best.
+        best: its best value so far; None before the first.
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        training: np.ndarray,
+        held_out: np.ndarray,
+        extractor: Extractor,
+        metric: str,
+        best: float | None = None,
+    ) -> None:
+        random = stream(0, 0, "judge")
+        order = np.concatenate([random.permutation(held_out), random.permutation(training)])
+        self.pack, self.chosen, self.extractor = pack, order[:JUDGED], extractor
+        self.metric, self.best, self.seconds = metric, best, math.nan
+
+    @functools.cached_property
+    def reals(self) -> Reals:
+        """The real faces."""
+        return Reals.of(of_pack(self.pack, self.chosen, self.extractor))
+
+    def cost(self) -> float:
+        """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
+        if math.isnan(self.seconds):
+            faces = self.pack.pixels[self.chosen[: features.BATCH]]
+            since = time.perf_counter()
+            self.extractor(faces)
+            each = (time.perf_counter() - since) / len(faces)
+            self.seconds = 2 + 3 * each * len(self.chosen)  # reals, samples, and drawing those
+        return self.seconds
+
+    def measure(self, generator: nn.Module, model: ModelConfig, precision: Precision) -> dict[str, float]:
+        """The metrics of a generator in eval(), as it would draw in training's precision; it is not changed."""
+        since = time.perf_counter()
+        sampler = Sampler(generator, None, model, self.extractor.device)
+        with autocast(self.extractor.device, precision):
+            faces = list(sampler.faces(range(len(self.chosen))))
+        found = self.reals.measure(face_set(faces, self.extractor, len(self.chosen)))
+        self.seconds = time.perf_counter() - since
+        return found
+
+    def is_best(self, found: Mapping[str, float]) -> bool:
+        """Whether these metrics are the best so far; if so they are what later ones have to beat."""
+        value = found[self.metric]
+        sign = 1 if METRICS[self.metric][1] == "lower" else -1
+        if not math.isfinite(value) or (self.best is not None and sign * value >= sign * self.best):
+            return False
+        self.best = value
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Copying:
+    """How near samples are to the faces that were trained on.
+
+    Args:
+        ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
+        against: what the new faces are.
+        nearest: index among the training faces of each sample's nearest, (N,).
+        distances: to it, (N,).
+    """
+
+    ratios: Mapping[int, float]
+    against: str
+    nearest: Tensor
+    distances: Tensor
+
+    @property
+    def copied(self) -> bool:
+        """Whether at least one sample in a hundred lies far nearer to a training face than new faces do."""
+        return min(self.ratios.values()) < COPY_RATIO
+
+
+def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
+    """Look for copies of training faces among samples.
+
+    Args:
+        fakes: features of samples, (N, F).
+        training: features of all faces trained on, (M, F).
+        held_out: features of faces that were not trained on, (K, F); with K < 100, training faces and their nearest
+            other one take their place.
+    """
+    distances, indices = metrics.nearest(fakes, training)
+    if len(held_out) >= 100:
+        usual, against = metrics.nearest(held_out, training)[0], f"{len(held_out):,} held-out faces"
+    else:
+        some = torch.from_numpy(np.random.default_rng(0).permutation(len(training))[: len(fakes)])
+        usual, against = metrics.radii_among(training[some], training, 1), "training faces and their nearest other one"
+    shares = torch.tensor(COPY_SHARE, dtype=distances.dtype) / 100
+    ratios = distances.quantile(shares) / usual.quantile(shares).clamp(min=1e-9)
+    return Copying(dict(zip(COPY_SHARE, ratios.tolist(), strict=True)), against, indices, distances)
+
+
+def of_pack(
+    pack: Pack, indices: np.ndarray, extractor: Extractor, done: Callable[[int], object] = lambda n: None
+) -> FaceSet:
+    """Some faces of a pack as a set; their features are kept beside the pack."""
+    known = features.of_pack(extractor, pack, indices, done)
+    lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
+    wanted = iter(known.split(CHUNK))
+    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), len(indices))
+
+
+def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two different random lots of `n` faces of a pack, half of it each where it has no 2 n: indices."""
+    order = stream(seed, 0, "evaluation").permutation(len(pack.pixels))
+    n = min(n, len(order) // 2)
+    return order[:n], order[n : 2 * n]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The real faces that come with the program: no pictures, only what metrics need of them.
+
+    Args:
+        reals: one lot.
+        other: features of another lot, for the floor, (N, F).
+        floor: what the texture of the other lot gives.
+        extractor: name of the extractor that made the features.
+        about: what they are, in words.
+    """
+
+    reals: Reals
+    other: Tensor
+    floor: Mapping[str, float]
+    extractor: str
+    about: str
+
+
+def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
+    """Write what metrics need of two lots of real faces."""
+    reals = Reals.of(first)
+    levels = {
+        size: {"mean": t.mean, "deviation": t.deviation, "quantiles": t.quantiles.half()}
+        for size, t in reals.textures.items()
+    }
+    both = torch.cat([first.features, second.features])
+    least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # in steps of a 40th of a deviation or so
+    content = {
+        "features": ((both - least) / step).round().to(torch.uint8),
+        "least": least,
+        "step": step,
+        "lots": [len(first.features), len(second.features)],
+        "levels": levels,
+        "spectrum": reals.spectrum,
+        "floor": reals.measure_texture(second.patches, second.spectra),
+        "extractor": extractor,
+        "about": about,
+    }
+    checkpoint.save(path, {"reference": content})
+
+
+def load_reference(n: int, path: Path = REFERENCE) -> Reference:
+    """The first `n` of each lot of the reference, or as many as there are.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+    """
+    content: dict[str, Any] = checkpoint.load(path, required=("reference",))["reference"]
+    both = content["features"].float() * content["step"] + content["least"]
+    first, second = both.split(content["lots"])
+    textures = {
+        size: metrics.Texture(level["mean"], level["deviation"], level["quantiles"].float())
+        for size, level in content["levels"].items()
+    }
+    reals = Reals(first[:n], textures, content["spectrum"])
+    return Reference(reals, second[:n], content["floor"], content["extractor"], content["about"])

@@ -1,0 +1,211 @@
+"""Faces -> feature vectors, in which metrics compare sets of faces."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, relu
+
+from config import ENCODER, CheckpointError, ConfigError, Features
+from gan import checkpoint, device
+from gan.faces import Pack
+from gan.images import to_tensor
+
+SIZE = 96
+"""Height and width of the faces that the encoder sees, pixels; others are resized."""
+
+WIDTHS = 32, 48, 96, 192
+BATCH = 100
+INCEPTION = (
+    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
+)
+STANDARD = "6726825d"
+"""First digits of the SHA-256 of the weights that FID is defined with."""
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to what goes in: (N, C, S, S) -> the same."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, S, S) -> the same."""
+        return relu(x + self.norm2(self.conv2(relu(self.norm1(self.conv1(x))))))
+
+
+class Encoder(nn.Module):
+    """A small residual network that sees what a face is, and how well it is drawn.
+
+    What trained it is `benchmarks/encoder.py`; how far to trust it, docs/experiments.md. Features are
+    standardised: over the faces that it was trained on each has mean 0 and deviation 1.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i, (before, width) in enumerate(zip((3, *WIDTHS), WIDTHS, strict=False)):
+            layers += [nn.Conv2d(before, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True)]
+            layers += [Residual(width)] if i else []
+        self.body = nn.Sequential(*layers)
+        self.register_buffer("mean", torch.zeros(WIDTHS[-1]))
+        self.register_buffer("deviation", torch.ones(WIDTHS[-1]))
+
+    def forward(self, faces: Tensor) -> Tensor:
+        """(N, 3, 96, 96) in [-1, 1] -> (N, 192)."""
+        return (self.body(faces).mean((2, 3)) - self.mean) / self.deviation
+
+
+@dataclasses.dataclass(frozen=True)
+class Extractor:
+    """Turns faces into features.
+
+    Args:
+        name: says which features these are; those of different names do not compare.
+        width: numbers in a feature vector.
+        network: uint8 pixels (N, H, W, C) on its device -> (N, width).
+        device: where it computes.
+    """
+
+    name: str
+    width: int
+    network: Callable[[Tensor], Tensor]
+    device: torch.device
+
+    def __call__(self, pixels: np.ndarray) -> Tensor:
+        """Pixels (N, H, W, C) uint8, colour or grey -> (N, width) float32, on the CPU."""
+        found = []
+        with torch.no_grad():
+            for start in range(0, len(pixels), BATCH):
+                some = np.ascontiguousarray(pixels[start : start + BATCH])
+                found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
+        return torch.cat(found) if found else torch.empty(0, self.width)
+
+
+def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
+    """The features that metrics compare.
+
+    Args:
+        kind: `faces`, of the encoder that comes with the program, or `inception`, for FID as papers report it.
+        fid_weights: file of Inception's weights; None lets the library download it.
+        on: where to compute.
+
+    Raises:
+        CheckpointError: a file of weights is missing, damaged, or of another network.
+        ConfigError: a library is missing, or there is no network to download from.
+    """
+    return _faces(ENCODER, on) if kind == "faces" else _inception(fid_weights, on)
+
+
+def _faces(path: Path, on: torch.device) -> Extractor:
+    content = checkpoint.load(path, required=("encoder",))
+    encoder = Encoder()
+    checkpoint.load_weights(encoder, content["encoder"], "encoder", path)
+    encoder = device.place(encoder, on).eval().requires_grad_(False)
+
+    def network(pixels: Tensor) -> Tensor:
+        faces = to_tensor(pixels.expand(-1, -1, -1, 3))
+        if faces.shape[-1] != SIZE:
+            faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
+        return encoder(faces.contiguous(memory_format=torch.channels_last))
+
+    return Extractor(f"faces {_digest(path)}", WIDTHS[-1], network, on)
+
+
+def _inception(path: Path | None, on: torch.device) -> Extractor:
+    try:
+        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+    except ImportError as error:
+        raise ConfigError(
+            "--features=inception needs torch-fidelity, which is not installed; "
+            "pip install -r requirements-extra.txt, or measure with --features=faces"
+        ) from error
+    if path is not None:
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in it
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; download {INCEPTION}") from error
+        except Exception as error:
+            raise CheckpointError(
+                f"{path}: not Inception's weights, or damaged; expected the file from {INCEPTION}"
+            ) from error
+    try:
+        extractor = FeatureExtractorInceptionV3("inception", ["2048"], None if path is None else str(path))
+    except (urllib.error.URLError, OSError) as error:
+        raise ConfigError(
+            f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
+            "--fid_weights=PATH, or measure offline with --features=faces"
+        ) from error
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: holds another network; expected the file from {INCEPTION}") from error
+    extractor = extractor.to(on)
+    name = f"inception {STANDARD if path is None else _digest(path)}"
+
+    def network(pixels: Tensor) -> Tensor:
+        return extractor(pixels.expand(-1, -1, -1, 3).permute(0, 3, 1, 2).contiguous())[0]
+
+    return Extractor(name, 2048, network, on)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+
+
+def of_pack(
+    extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
+) -> Tensor:
+    """Features of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
+
+    Args:
+        extractor: what computes them.
+        pack: the faces.
+        indices: which faces, (N,).
+        done: called with a number of faces whenever so many more are known.
+
+    Returns:
+        (N, F) float32.
+    """
+    known = _kept(extractor, pack)
+    missing = indices[np.isnan(known[indices]).any(1)]  # a row that was being written in a crash has some
+    done(len(indices) - len(missing))
+    for start in range(0, len(missing), BATCH):
+        some = missing[start : start + BATCH]
+        known[some] = extractor(pack.pixels[some]).numpy()
+        done(len(some))
+    return torch.from_numpy(np.array(known[indices]))
+
+
+def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
+    """The features known of a pack, (faces, F), NaN where they are not; in memory where no file can be written."""
+    path = pack.folder / f"features-{extractor.name.replace(' ', '-')}.npy"
+    shape = len(pack.pixels), extractor.width
+    with contextlib.suppress(OSError, ValueError):  # ValueError: damaged
+        known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
+        if known.shape == shape and known.dtype == np.float32:
+            return np.load(path, mmap_mode="r+")
+    unknown = np.full(shape, np.nan, np.float32)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
+    try:
+        np.save(temporary, unknown)
+        temporary.replace(path)
+        return np.load(path, mmap_mode="r+")
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        return unknown

@@ -1,0 +1,125 @@
+"""The picture of an evaluation: samples, numbers, spectra, and the way there. The only importer of matplotlib."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gan import images
+from gan.evaluation import METRICS
+
+
+def save(
+    path: Path, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None = None
+) -> None:
+    """Draw the report of an evaluation; never half a file.
+
+    Args:
+        path: the PNG.
+        result: what `evaluate.py` found, as its JSON file holds it.
+        examples: samples (N, S, S, C) uint8.
+        pairs: samples and their nearest training faces, (M, S, S, C) each, where they are to be shown.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    run = result.get("run", {})
+    rows = 2 + any(len(points) > 1 for points in run.values())
+    figure = Figure(figsize=(13, 4.2 * rows + (2.6 if pairs else 0)), dpi=100, layout="constrained")
+    ratios = [1.0] * rows + ([0.6] if pairs else [])
+    cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
+    _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
+    _numbers(figure.add_subplot(cells[0, 1]), result)
+    _spectra(figure.add_subplot(cells[1, 1]), result["spectra"])
+    if rows > 2:
+        _curve(figure.add_subplot(cells[2, 0]), run, "fd", result)
+        _curve(figure.add_subplot(cells[2, 1]), run, "swd_x1000", result)
+    if pairs is not None:
+        sheet = images.grid(np.concatenate(pairs), columns=len(pairs[0]))
+        _picture(
+            figure.add_subplot(cells[-1, :]),
+            sheet,
+            "samples, and below each its nearest training face; left the nearest of all",
+        )
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.png")
+    try:
+        figure.savefig(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _picture(axes: Any, pixels: np.ndarray, title: str) -> None:
+    axes.imshow(pixels, interpolation="lanczos")
+    axes.set_axis_off()
+    axes.set_anchor("N")
+    axes.set_title(title, fontsize=10)
+
+
+def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
+    axes.set_axis_off()
+    rows = []
+    for name, (label, better, decimals) in METRICS.items():
+        of = result["metrics"][name]
+        value = f"{of['value']:.{decimals}f} ± {of['deviation']:.{decimals}f}"
+        rows.append([label, value, f"{of['floor']:.{decimals}f}", better])
+    table = axes.table(
+        rows, colLabels=["", "value", "floor", "better"], loc="upper center", cellLoc="right", edges="horizontal"
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    table.scale(1, 1.25)
+    lines = [
+        f"{result['n']:,} samples of {result['fake']}",
+        f"against {result['real']}",
+        f"features: {result['features']}",
+    ]
+    if "copying" in result:
+        found = result["copying"]
+        ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
+        lines.append(
+            f"nearest training face, 1/5/50 %: {ratios} of {found['against']}{', COPIES' if found['copied'] else ''}"
+        )
+    if "discriminator" in result:
+        found = result["discriminator"]
+        lines.append(
+            f"D's mean logits: seen {found['seen']:.2f}, "
+            f"held out {found['held_out']:.2f}, samples {found['samples']:.2f}"
+        )
+    axes.text(0.5, 0.0, "\n".join(lines), ha="center", va="bottom", fontsize=8, transform=axes.transAxes, wrap=True)
+
+
+def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
+    for kind, spectrum in spectra.items():
+        axes.loglog(range(1, len(spectrum)), spectrum[1:], label=kind)
+    axes.set_xlabel("spatial frequency, cycles a face")
+    axes.set_ylabel("power")
+    ticks = [f for f in (1, 2, 5, 10, 20, 50, 100) if f < len(spectra["real"])]
+    axes.set_xticks(ticks, [str(f) for f in ticks])
+    axes.minorticks_off()
+    axes.set_title(
+        "radial power spectrum\na low end is blur; peaks or a lifted end are traces of up-sampling", fontsize=10
+    )
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3, which="both")
+
+
+def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
+    label, better, _ = METRICS[name]
+    for kind, points in run.items():
+        if points:
+            axes.plot([p["images_seen"] for p in points], [p[name] for p in points], marker="o", label=kind)
+    axes.axhline(
+        result["metrics"][name]["floor"], color="grey", linestyle=":", label=f"floor with {result['n']:,} faces"
+    )
+    axes.set_xlabel("images seen")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"{label} of the run, {better} is better", fontsize=10)
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)

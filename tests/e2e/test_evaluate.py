@@ -1,0 +1,210 @@
+"""python evaluate.py as a user runs it: against folders, runs and the reference, with report, numbers and errors."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from config import ENCODER, REFERENCE
+from gan import evaluation
+from gan.evaluation import METRICS
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+TINY = "--image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer patches than usual, for time."""
+    monkeypatch.setattr(evaluation, "PATCHES", 1000)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    """A folder with 160 drawn faces in `faces`, and 60 others in `others`."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    make_faces(folder / "faces", 160, size=32)
+    make_faces(folder / "others", 60, size=32, seed=1)
+    return folder
+
+
+def numbers(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
+    result = run_here("evaluate.py", "--real=faces", "--fake=others", "--image_size=32", "--nogpu", cwd=folders)
+    assert result.returncode == 0, result.stderr
+    found = numbers(folders / "evaluation.json")
+    assert found["n"] == 60  # no more than there are of the others
+    assert set(found["metrics"]) == set(METRICS)
+    for name, of in found["metrics"].items():
+        assert np.isfinite(of["value"]), name
+        assert of["deviation"] >= 0, name
+    assert found["metrics"]["fd"]["floor"] > 0
+    assert found["metrics"]["coverage"]["floor"] > 0.7
+    assert not found["copying"]["copied"]
+    assert found["features"] in result.stdout
+    assert "numbers in other features, or with other counts, do not compare" in result.stdout
+    assert "the numbers are rough" in result.stdout  # with so few faces
+    for label, *_ in METRICS.values():
+        assert label in result.stdout
+    with Image.open(folders / "evaluation.png") as picture:
+        assert picture.width > 1000
+    assert not list(folders.glob(".*evaluation*"))
+
+
+def test_the_same_command_finds_the_same(run_here: Command, folders: Path) -> None:
+    command = "evaluate.py", "--real=faces", "--fake=others", "--image_size=32", "--nogpu"
+    for report in ("a.png", "b.png"):
+        assert run_here(*command, f"--report={report}", cwd=folders).returncode == 0
+    assert numbers(folders / "a.json") == numbers(folders / "b.json")
+    assert run_here(*command, "--report=c.png", "--seed=1", cwd=folders).returncode == 0
+    assert numbers(folders / "c.json")["metrics"] != numbers(folders / "a.json")["metrics"]
+
+
+def test_faces_against_others_of_the_same_are_at_the_floor(run_here: Command, folders: Path) -> None:
+    result = run_here("evaluate.py", "--real=faces", "--fake=faces", "--image_size=32", "--nogpu", cwd=folders)
+    assert result.returncode == 0, result.stderr
+    found = numbers(folders / "evaluation.json")
+    assert found["n"] == 80
+    assert all(of["value"] == pytest.approx(of["floor"]) for of in found["metrics"].values())
+    assert "copying" not in found
+
+
+def test_a_replayed_training_set_is_caught(run_here: Command, folders: Path, tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for i, path in enumerate(sorted((folders / "faces").iterdir())[:60]):  # as another program would save them
+        with Image.open(path) as face:
+            face.save(copies / f"{i}.png")
+    command = "--real=faces", f"--fake={copies}", "--image_size=32", "--nogpu", "--pairs"
+    result = run_here("evaluate.py", *command, cwd=folders)
+    assert result.returncode == 0, result.stderr
+    found = numbers(folders / "evaluation.json")["copying"]
+    assert found["copied"]
+    assert found["training_faces"] == 160
+    assert max(found["percentiles"].values()) < 0.2
+    assert "COPIES of training faces" in result.stdout
+
+
+def test_a_run_is_measured_in_training_and_afterwards(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gan.monitor import Monitor
+
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
+    make_faces(tmp_path / "faces", 160, size=32)
+    options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1 --log_every=5"
+    result = run_here("train.py", *options.split(), *TINY.split())
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in (tmp_path / "checkpoints/r/log.jsonl").read_text().splitlines()]
+    measured = {row["images_seen"]: row for row in rows if "fd" in row}
+    assert sorted(measured) == [160, 320, 480]
+    assert all(set(METRICS) <= set(row) for row in measured.values())
+    best = min(measured.values(), key=lambda row: row["fd"])
+    assert f"FD {best['fd']:.1f}" in result.stdout
+    assert result.stdout.count("the best so far") >= 1
+
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    found = numbers(tmp_path / "evaluation.json")
+    assert found["fake"] == f"checkpoints/r, {best['images_seen']:,} images seen"  # best.pt
+    assert "80 of 160 faces of faces" in found["real"]  # the run's own, without being told
+    for points in found["run"].values():  # of its checkpoints, and as measured in training
+        assert [point["images_seen"] for point in points] == [160, 320, 480]
+    assert found["copying"]["training_faces"] == 160
+
+    # Going on keeps the best of before, and a metric of one's own choice is kept by from then on.
+    before = (tmp_path / "checkpoints/r/best.pt").read_bytes()
+    more = "--resume=checkpoints/r", "--max_epoch=4"
+    result = run_here("train.py", *more, "--eval_images=0")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "checkpoints/r/best.pt").read_bytes() == before
+    result = run_here(
+        "train.py", "--resume=checkpoints/r", "--max_epoch=5", "--eval_images=160", "--eval_metric=swd_x1000"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "quality at 800 images" in result.stdout
+
+
+def test_measuring_changes_nothing_in_the_training(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from gan.monitor import Monitor
+
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    make_faces(tmp_path / "faces", 60, size=32)
+    for run, every in (("with", 32), ("without", 0)):
+        options = f"--data_path=faces --run={run} --eval_images={every} --max_epoch=2 --precision=fp32"
+        assert run_here("train.py", *options.split(), *TINY.split()).returncode == 0
+    states = [torch.load(tmp_path / f"checkpoints/{run}/latest.pt") for run in ("with", "without")]
+    for part in ("generator", "discriminator", "ema"):
+        for name, weight in states[0][part].items():
+            assert torch.equal(weight, states[1][part][name]), name
+    assert (tmp_path / "checkpoints/with/best.pt").exists()
+    assert not (tmp_path / "checkpoints/without/best.pt").exists()
+
+
+def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: Path) -> None:
+    result = run_here("evaluate.py", "--n=100", "--nogpu", "--report=out/report.png")
+    assert result.returncode == 0, result.stderr
+    found = numbers(tmp_path / "out/report.json")
+    assert found["n"] == 100
+    assert found["fake"].startswith("the released generator")
+    assert "real faces" in found["real"]
+    assert 0.9 < found["metrics"]["precision"]["floor"] <= 1
+    assert found["metrics"]["fd"]["floor"] < found["metrics"]["fd"]["value"]
+    assert "copying" not in found
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.png"]
+    assert sum(path.stat().st_size for path in (ENCODER, REFERENCE)) < 8e6
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("--fake=nowhere", "nowhere does not exist; expected a folder of pictures or a zip"),
+        ("--fake=nothing.pt", "nothing.pt: no such checkpoint"),
+        ("--fake=few --real=faces --image_size=32", "expected at least 100 real ones and 50 others"),
+        ("--fake=others --image_size=32", "give faces: --real=FOLDER"),
+        ("--pairs --n=50", "there are none here; give them with --real=FOLDER"),
+        ("--image_size=64", "draws faces of 96 pixels; leave the option out"),
+        ("--image_size=65", "--image_size: must be one of"),
+        ("--n=10", "--n: must be at least 50; got 10"),
+        ("--features=inception --fid_weights=none.pth", "none.pth: cannot be opened"),
+        ("--fid_weights=none.pth", "--fid_weights are Inception's; add --features=inception"),
+        ("--features=eyes", "--features: expected one of faces, inception; got 'eyes'"),
+        ("--report=report.pdf", "--report: expected a name ending in .png"),
+        ("--fakes=others", "--fake"),
+    ],
+)
+def test_what_cannot_be_measured_is_answered_in_one_line(
+    run_here: Command, folders: Path, make_faces: Callable[..., list[Path]], words: str, answer: str
+) -> None:
+    if not (folders / "few").exists():
+        make_faces(folders / "few", 20, size=32)
+    for path in folders.glob("evaluation.*"):
+        path.unlink()
+    result = run_here("evaluate.py", *words.split(), "--nogpu", cwd=folders)
+    assert result.returncode == 2
+    assert answer in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(folders.glob("evaluation.*"))
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(run_here: Command, folders: Path) -> None:
+    (folders / "taken.png").mkdir(exist_ok=True)
+    command = "--real=faces", "--fake=others", "--image_size=32", "--nogpu", "--report=taken.png"
+    result = run_here("evaluate.py", *command, cwd=folders)
+    assert result.returncode == 2
+    assert "could not write the report" in result.stderr
+    assert sorted(path.name for path in folders.glob("*taken*")) == ["taken.png"]
+    shutil.rmtree(folders / "taken.png")

@@ -1,0 +1,192 @@
+"""Sets of faces, what is measured between them, copies, the reference, and the judge of a run."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from config import ModelConfig
+from gan import evaluation, features, metrics
+from gan.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
+from gan.faces import Pack, open_pack
+from gan.features import Extractor
+
+CPU = torch.device("cpu")
+
+
+def pixels(n: int, seed: int = 0, size: int = 32, light: float = 128, contrast: float = 40) -> np.ndarray:
+    """Faces that are noise around a grey of their own: (n, size, size, 3)."""
+    random = np.random.default_rng(seed)
+    own = random.normal(light, 30, (n, 1, 1, 3))
+    return (own + random.normal(0, contrast, (n, size, size, 3))).clip(0, 255).astype(np.uint8)
+
+
+def colours(batch: np.ndarray) -> Tensor:
+    """Six features of a face: mean and deviation of each channel, scaled to about 1."""
+    faces = torch.from_numpy(np.array(batch)).float()
+    return torch.cat([(faces.mean((1, 2)) - 128) / 30, (faces.std((1, 2)) - 40) / 5], 1)
+
+
+def lots(faces: np.ndarray, size: int = 50) -> Iterator[np.ndarray]:
+    yield from (faces[i : i + size] for i in range(0, len(faces), size))
+
+
+def as_set(faces: np.ndarray) -> FaceSet:
+    return face_set(lots(faces), colours, len(faces))
+
+
+def test_a_set_holds_features_of_all_faces_and_texture_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    faces = pixels(130)
+    whole = as_set(faces)
+    torch.testing.assert_close(whole.features, colours(faces))
+    assert {size: len(patches) for size, patches in whole.patches.items()} == {32: 130 * 126, 16: 130 * 126}
+    six = torch.from_numpy(faces[:6]).permute(0, 3, 1, 2) / 127.5 - 1
+    torch.testing.assert_close(whole.spectra[0], metrics.radial_spectrum(six))
+    monkeypatch.setattr(evaluation, "TEXTURE_FACES", 70)
+    some = as_set(faces)
+    assert len(some.features) == 130
+    assert len(some.spectra) == 9 + 4  # sixes of the first 50, and of the next 20
+    assert len(some.patches[32]) == 70 * (evaluation.PATCHES // 70)
+
+
+def test_the_metrics_are_those_of_the_formulas() -> None:
+    a, b = as_set(pixels(200)), as_set(pixels(200, seed=1, light=140))
+    found = Reals.of(a).measure(b)
+    assert set(found) == set(METRICS)
+    assert found["fd"] == pytest.approx(metrics.frechet_distance(a.features, b.features))
+    assert found["kid_x1000"] == pytest.approx(1000 * metrics.kernel_distance(a.features, b.features), rel=1e-4)
+    assert found["coverage"] == metrics.manifold_metrics(a.features, b.features)["coverage"]
+    per_level = [metrics.sliced_wasserstein(metrics.texture(a.patches[s]), b.patches[s]) for s in (32, 16)]
+    assert found["swd_x1000"] == pytest.approx(1000 * sum(per_level) / 2)
+
+
+def test_each_metric_sees_the_fault_it_is_for() -> None:
+    reals = Reals.of(as_set(pixels(400)))
+    good = reals.measure(as_set(pixels(400, seed=1)))
+    flat = reals.measure(as_set(pixels(400, seed=1, contrast=10)))
+    lighter = reals.measure(as_set(pixels(400, seed=1, light=170)))
+    alike = reals.measure(as_set(pixels(10, seed=1).repeat(40, 0)))
+    assert lighter["fd"] > 10 * good["fd"]
+    assert lighter["kid_x1000"] > 10 * abs(good["kid_x1000"])
+    assert alike["coverage"] < 0.3 * good["coverage"]
+    assert alike["recall"] < 0.5 * good["recall"]
+    assert flat["swd_x1000"] > 3 * good["swd_x1000"]
+    # a quarter of the contrast is a sixteenth of the power
+    assert flat["spectrum_db"] == pytest.approx(10 * math.log10(16), rel=0.1)
+    assert good["spectrum_db"] < 0.5
+
+
+def test_deviations_are_those_over_new_samples() -> None:
+    reals = Reals.of(as_set(pixels(400, size=16)))
+    many = [reals.measure(as_set(pixels(400, seed=10 + i, size=16, light=140))) for i in range(16)]
+    done: list[int] = []
+    estimated = deviations(reals, as_set(pixels(400, seed=1, size=16, light=140)), done.append)
+    assert len(done) == evaluation.HALVES
+    assert set(estimated) == set(METRICS)
+    for name in ("fd", "kid_x1000", "precision", "coverage", "swd_x1000"):
+        true = np.std([found[name] for found in many], ddof=1)
+        assert 0.35 * true < estimated[name] < 2.5 * true, name
+
+
+def test_a_replayed_training_set_is_caught() -> None:
+    random = torch.Generator().manual_seed(0)
+    training, new, honest = (torch.randn(n, 16, generator=random) for n in (3000, 400, 400))
+    found = copying(honest, training, new)
+    assert not found.copied
+    assert all(ratio == pytest.approx(1, abs=0.15) for ratio in found.ratios.values())
+    assert "400 held-out faces" in found.against
+    replayed = copying(training[:400], training, new)
+    assert replayed.copied
+    assert max(replayed.ratios.values()) < 0.05
+    assert replayed.nearest.tolist() == list(range(400))
+    # two in a hundred are enough, and being a little off does not hide them
+    some = torch.cat([honest[:392], training[:8] + 0.01 * torch.randn(8, 16, generator=random)])
+    assert copying(some, training, new).copied
+
+
+def test_copies_are_caught_where_no_face_was_held_out() -> None:
+    random = torch.Generator().manual_seed(0)
+    training, honest = torch.randn(1000, 8, generator=random), torch.randn(300, 8, generator=random)
+    found = copying(honest, training, training[:0])
+    assert not found.copied
+    assert found.ratios[50] == pytest.approx(1, abs=0.15)
+    assert "nearest other one" in found.against
+    assert copying(training[:300], training, training[:0]).copied
+
+
+def test_the_reference_gives_what_the_faces_themselves_give(tmp_path: Path) -> None:
+    first, second, fakes = (as_set(pixels(300, seed=seed, light=128 + 6 * (seed == 2))) for seed in range(3))
+    path = tmp_path / "reference.pt"
+    evaluation.save_reference(path, first, second, "colours 1", "noise")
+    kept = evaluation.load_reference(1000, path)
+    assert (kept.extractor, kept.about, len(kept.other)) == ("colours 1", "noise", 300)
+    exact, found = Reals.of(first).measure(fakes), kept.reals.measure(fakes)
+    for name, value in exact.items():
+        assert found[name] == pytest.approx(value, rel=0.03, abs=0.02), name
+    floor = {**kept.reals.measure_features(kept.other), **kept.floor}
+    assert floor["fd"] == pytest.approx(Reals.of(first).measure(second)["fd"], rel=0.05, abs=2e-3)
+    few = evaluation.load_reference(100, path)
+    assert (len(few.reals.features), len(few.other)) == (100, 100)
+    torch.testing.assert_close(few.other[0], kept.other[0])
+
+
+class Colour(nn.Module):
+    """A generator whose face is one colour, set by its latent."""
+
+    def __init__(self, light: float = 0.0) -> None:
+        super().__init__()
+        self.light = nn.Parameter(torch.tensor(light))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (self.light + 0.2 * z[:, :3, None, None]).expand(-1, 3, 32, 32)
+
+
+@pytest.fixture
+def pack(tmp_path: Path, make_faces: Callable[..., list[Path]]) -> Pack:
+    make_faces(tmp_path / "faces", 80, size=32)
+    return open_pack(tmp_path / "faces", 32, tmp_path / "packs", say=lambda line: None)
+
+
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8, d_norm="none", to_rgb="smooth")
+EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU)
+
+
+def test_a_judge_prefers_held_out_faces_and_measures_always_alike(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "JUDGED", 60)
+    judge = Judge(pack, np.arange(50), np.arange(50, 80), EXTRACTOR, "fd")
+    assert len(judge.chosen) == 60
+    assert set(range(50, 80)) <= set(judge.chosen.tolist())
+    assert judge.cost() > 0
+    generator = Colour()
+    before = torch.get_rng_state()
+    found = judge.measure(generator, MODEL, "fp32")
+    assert set(found) == set(METRICS)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert judge.measure(generator, MODEL, "fp32") == found
+    assert judge.measure(Colour(0.5), MODEL, "fp32")["fd"] != pytest.approx(found["fd"], rel=0.01)
+    assert judge.cost() < 5  # what it took, no longer the estimate
+
+
+@pytest.mark.parametrize(("metric", "values"), [("fd", (3.0, 2.0, 2.5, 1.0)), ("coverage", (0.3, 0.5, 0.4, 0.6))])
+def test_a_judge_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ...]) -> None:
+    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, metric)
+    assert [judge.is_best({metric: value}) for value in values] == [True, True, False, True]
+    assert not judge.is_best({metric: math.nan})
+    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, metric, best=values[-1])
+    assert [later.is_best({metric: value}) for value in values] == [False] * 4
+
+
+def test_faces_of_a_pack_as_a_set_are_those_faces(pack: Pack) -> None:
+    chosen, others = evaluation.choose(pack, 30, seed=0)
+    assert len(set(chosen.tolist()) | set(others.tolist())) == 60
+    assert not np.array_equal(chosen, evaluation.choose(pack, 30, seed=1)[0])
+    assert [len(lot) for lot in evaluation.choose(pack, 5000, seed=0)] == [40, 40]
+    found, plain = evaluation.of_pack(pack, chosen, EXTRACTOR), face_set([pack.pixels[chosen]], EXTRACTOR, 30)
+    torch.testing.assert_close(found.features, plain.features)
+    torch.testing.assert_close(found.spectra, plain.spectra)
+    torch.testing.assert_close(found.patches[32], plain.patches[32])
+    assert features.of_pack(EXTRACTOR, pack, chosen).equal(found.features)
