@@ -229,8 +229,12 @@ def look_for_copies(
         "percentiles": {str(p): ratio for p, ratio in found.ratios.items()},
         "copied": found.copied,
     }
-    ratios = ", ".join(f"{ratio:.2f} at the {p}th percentile" for p, ratio in found.ratios.items())
-    print(f"distance to the nearest of {len(training):,} training faces, over that of {found.against}: {ratios}")
+    ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
+    percentiles = " / ".join(map(str, found.ratios))
+    print(
+        f"distance to the nearest of {len(training):,} training faces, over that of {found.against}: {ratios} "
+        f"(percentiles {percentiles}; copies are far below 1)"
+    )
     if found.copied:
         print("some samples are COPIES of training faces, or nearly: far nearer to one than new faces are", flush=True)
     return found

@@ -188,7 +188,7 @@ def main() -> None:
         amounts = torch.cat([amount for _, amount in pair]).to(device)
         labels = torch.cat([labels, labels]).to(device)
         with autocast(device, precision):
-            features = pupil.encoder(inputs.contiguous(memory_format=torch.channels_last))
+            features = pupil.encoder.depths(inputs.contiguous(memory_format=torch.channels_last))[-1]
         features = features.float()
         contrast = same_face(*pupil.projection(features).chunk(2))
         hair = cross_entropy(pupil.hair(features), labels[:, 0], ignore_index=-1)
@@ -212,19 +212,19 @@ def main() -> None:
     encoder, found = pupil.encoder, []
     with torch.no_grad():
         for i in range(0, len(tags), options.batch):
-            faces = to_tensor(torch.from_numpy(pack.pixels[i : i + options.batch])).to(device)
-            found.append(encoder(faces.contiguous(memory_format=torch.channels_last)).cpu())
+            faces = to_tensor(torch.from_numpy(np.array(pack.pixels[i : i + options.batch]))).to(device)
+            found.append(torch.cat(encoder.depths(faces.contiguous(memory_format=torch.channels_last)), 1).cpu())
         features = torch.cat(found)
         for i, what in enumerate(("hair", "eyes")):
             asked = kept & (tags[:, i] >= 0)
-            guesses = getattr(pupil, what)(features[asked].to(device)).argmax(1).cpu()
+            guesses = getattr(pupil, what)(features[asked, -WIDTHS[-1] :].to(device)).argmax(1).cpu()
             right = (guesses == tags[asked, i]).float().mean().item()
             most = tags[asked, i].bincount().max().item() / asked.sum().item()
             total = asked.sum().item()
             print(f"{what}: {right:.3f} of {total} colours not taught are guessed (the commonest: {most:.3f})")
         faces = to_tensor(torch.from_numpy(pack.pixels[:1000]))
         images, amounts = harm(faces, random)
-        guesses = pupil.harm(encoder(images.to(device))).cpu()
+        guesses = pupil.harm(encoder.depths(images.to(device))[-1]).cpu()
         for i, what in enumerate(("blur", "noise", "blocking")):
             r = torch.corrcoef(torch.stack([guesses[:, i], amounts[:, i]]))[0, 1].item()
             print(f"{what}: correlation of guess and truth {r:.3f}")

@@ -24,6 +24,7 @@ SIZE = 96
 """Height and width of the faces that the encoder sees, pixels; others are resized."""
 
 WIDTHS = 32, 48, 96, 192
+FEATURES = sum(WIDTHS[1:])
 BATCH = 100
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
@@ -50,8 +51,9 @@ class Residual(nn.Module):
 class Encoder(nn.Module):
     """A small residual network that sees what a face is, and how well it is drawn.
 
-    What trained it is `benchmarks/encoder.py`; how far to trust it, docs/experiments.md. Features are
-    standardised: over the faces that it was trained on each has mean 0 and deviation 1.
+    What trained it is `benchmarks/encoder.py`; how far to trust it, docs/experiments.md. Features come from three
+    depths, means over the picture at 24, 12 and 6 pixels: the first ones see texture, the last ones content. They
+    are standardised: over the faces that it was trained on each has mean 0 and deviation 1.
     """
 
     mean: Tensor
@@ -64,12 +66,21 @@ class Encoder(nn.Module):
             layers += [nn.Conv2d(before, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True)]
             layers += [Residual(width)] if i else []
         self.body = nn.Sequential(*layers)
-        self.register_buffer("mean", torch.zeros(WIDTHS[-1]))
-        self.register_buffer("deviation", torch.ones(WIDTHS[-1]))
+        self.register_buffer("mean", torch.zeros(FEATURES))
+        self.register_buffer("deviation", torch.ones(FEATURES))
+
+    def depths(self, faces: Tensor) -> list[Tensor]:
+        """(N, 3, 96, 96) in [-1, 1] -> (N, 48), (N, 96), (N, 192), not standardised."""
+        x, means = faces, []
+        for layer in self.body:
+            x = layer(x)
+            if isinstance(layer, Residual):
+                means.append(x.mean((2, 3)))
+        return means
 
     def forward(self, faces: Tensor) -> Tensor:
-        """(N, 3, 96, 96) in [-1, 1] -> (N, 192)."""
-        return (self.body(faces).mean((2, 3)) - self.mean) / self.deviation
+        """(N, 3, 96, 96) in [-1, 1] -> (N, 336)."""
+        return (torch.cat(self.depths(faces), 1) - self.mean) / self.deviation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +136,7 @@ def _faces(path: Path, on: torch.device) -> Extractor:
             faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
         return encoder(faces.contiguous(memory_format=torch.channels_last))
 
-    return Extractor(f"faces {_digest(path)}", WIDTHS[-1], network, on)
+    return Extractor(f"faces {_digest(path)}", FEATURES, network, on)
 
 
 def _inception(path: Path | None, on: torch.device) -> Extractor:
