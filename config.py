@@ -153,8 +153,9 @@ class TrainConfig:
         precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
         log_every: steps between rows of log.jsonl.
         plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
-        eval_images: images between measurements of quality, on 2,000 samples; they share the previews' 3 % of the
-            time, and those it does not allow are left out; 0 turns them off.
+        eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; they
+            share the previews' 3 % of the time, and those it does not allow are left out, but for the last where there
+            was one before; 0 turns them off.
         eval_metric: the metric by which best.pt is kept.
         save_every: epochs between numbered checkpoints.
         save_minutes: minutes between saves of latest.pt.
@@ -329,12 +330,12 @@ class EvaluateConfig:
         real: the real faces, a folder or zip, or synthetic; unset takes those that a run was trained on, else those
             in data/, else what comes with the program of the faces that trained the released generator.
         n: samples, and real faces; at most half of those there are, the other half gives the floor.
-        seed: seed of the first sample, and of the choice of real faces.
+        seed: seed of the first sample, and of the choice among real faces that are at hand.
         features: faces, of the encoder that comes with the program; or inception, for FID as papers report it, which
             needs requirements-extra.txt and a file of weights.
         fid_weights: file of Inception's weights; unset lets the library download them.
         image_size: height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.
-        pairs: show samples beside their nearest training faces in the report.
+        pairs: show samples beside the faces nearest to them in the report.
         report: the picture to write; the numbers go beside it, with .json in place of its ending.
         gpu: compute on the GPU; --nogpu forces the CPU; unset takes the best device there is.
     """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from config import RELEASED, ConfigError, DataError, EvaluateConfig, TrainConfig
+from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
 from gan import evaluation, features, report, sampling
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line
@@ -28,9 +29,11 @@ from gan.sampling import Sampler
 FEW = 1000
 """Faces of each kind below which a warning stands beside the numbers."""
 
-CURVE, GAP, SHOWN = 2000, 1000, 64
+NOTE = "numbers in other features, or with other counts, do not compare"
+
+CURVE, GAP, SHOWN, PAIRS = 2000, 1000, 64, 8
 """Most samples of a point of the curve over a run's checkpoints; most faces that the discriminator is asked about;
-samples in the report."""
+samples in the report; pairs of each kind in it."""
 
 
 @dataclasses.dataclass
@@ -60,12 +63,32 @@ class RealSide:
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
-    chosen: tuple[np.ndarray, np.ndarray] | None = None
+    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))
+    """Indices of the faces that gave the floor."""
 
     @property
     def n(self) -> int:
         """How many real faces there are on this side; as many samples are compared with them."""
         return len(self.reals.features)
+
+
+@dataclasses.dataclass
+class Samples:
+    """What is compared with the real faces: as a set, the first of them as pixels, and any of them by its place."""
+
+    faces: FaceSet
+    first: np.ndarray
+    pixels: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclasses.dataclass
+class Learnt:
+    """Faces that samples may be copies of: indices into a pack, no two faces alike; whether they were trained on."""
+
+    pack: Pack
+    training: np.ndarray
+    held_out: np.ndarray
+    certain: bool
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
@@ -84,15 +107,21 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     extractor = features.load(config.features, config.fid_weights, device)
     subject = open_subject(config, device)
     real = open_reals(config, subject, extractor)
-    fakes, examples = fake_faces(config, subject, real, extractor)
-    values = real.reals.measure(fakes)
+    if config.pairs and (real.pack is None or subject.pack is real.pack):
+        raise ConfigError(
+            "--pairs shows samples beside the nearest of other faces, and there are none here; give --real=FOLDER, a "
+            "folder that is not --fake"
+        )
+    samples = take_samples(config, subject, real, extractor)
+    values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
-        deviations = evaluation.deviations(real.reals, fakes, progress.update)
-    measured = {name: (values[name], deviations[name], real.floor[name]) for name in METRICS}
+        deviations = evaluation.deviations(real.reals, samples.faces, progress.update)
+    measured = {name: (values[name], deviations[name], real.floor.get(name)) for name in METRICS}
     result: dict[str, Any] = {
         "fake": subject.about,
         "real": real.about,
         "features": extractor.name,
+        "note": NOTE,
         "n": real.n,
         "seed": config.seed,
         "metrics": {name: dict(zip(("value", "deviation", "floor"), of, strict=True)) for name, of in measured.items()},
@@ -100,28 +129,22 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     print(table(result), flush=True)
     pairs = None
     if real.pack is not None and subject.pack is not real.pack:
-        training, held_out = real.pack.split(holdout(subject))
-        copies = look_for_copies(fakes.features, real.pack, training, held_out, extractor, result)
+        learnt = learnt_from(subject, real.pack)
+        copies = look_for_copies(samples.faces.features, learnt, extractor, result)
         if config.pairs:
-            pairs = nearest_pairs(copies, examples, real.pack, training)
-        if subject.sampler and subject.sampler.origin.get("digest") == real.pack.digest and len(held_out):
-            discriminator_gap(subject.sampler, real.pack, training, held_out, examples, result)
-    elif config.pairs:
-        raise ConfigError("--pairs shows training faces, and there are none here; give them with --real=FOLDER")
+            pairs = nearest_pairs(copies, samples, learnt)
+        if subject.sampler and learnt.certain and len(learnt.held_out):
+            discriminator_gap(subject.sampler, learnt, samples.first, result)
     if config.fake.is_dir() and subject.sampler:
-        n = min(real.n, CURVE)
-        result["run"] = {
-            f"checkpoints, {n:,} samples each": curve(config, real, n, extractor, device),
-            f"measured in training, {evaluation.JUDGED:,} samples each": measured_in_training(config.fake),
-        }
-    spectra = {"real": real.reals.spectrum, "samples": fakes.spectra.mean(0)}
-    save(config.report, result, examples, spectra, pairs)
+        result["run"] = the_way_there(config, subject.sampler, real, extractor, device)
+    spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectra.mean(0)}
+    save(config.report, result, samples.first, spectra, pairs)
     return result
 
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     """Load the generator, or find the pictures, that --fake names."""
-    if config.fake.suffix == ".pt" or (config.fake.is_dir() and (config.fake / "config.json").is_file()):
+    if config.fake.suffix == ".pt" or any((config.fake / name).is_file() for name in ("best.pt", "latest.pt")):
         sampler = sampling.load(config.fake, device)
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
@@ -137,6 +160,8 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
 def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -> RealSide:
     """Take in as many real faces as samples are asked for, and as many others for the floor."""
     n = config.n if subject.pack is None else min(config.n, len(subject.pack.pixels))
+    if n < LEAST:
+        raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
     path = config.real or known_faces(subject)
     if path is None:
         return open_reference(n, subject, extractor)
@@ -146,15 +171,13 @@ def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -
     first, second = evaluation.choose(pack, n, config.seed)
     if len(first) < LEAST:
         raise DataError(
-            f"{len(pack.pixels)} faces in {path} and {n} to compare them with; expected at least {2 * LEAST} real ones "
-            f"and {LEAST} others; give more with --real=FOLDER or --fake=FOLDER"
+            f"{len(pack.pixels)} real faces in {path}; expected at least {2 * LEAST}, half of them for the floor; give "
+            "more with --real=FOLDER"
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals = Reals.of(one)
-    return RealSide(
-        reals, reals.measure(other), f"{len(first):,} of {len(pack.pixels):,} faces of {path}", pack, (first, second)
-    )
+    reals, about = Reals.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {path}"
+    return RealSide(reals, reals.measure(other), about, pack, second)
 
 
 def known_faces(subject: Subject) -> Path | None:
@@ -172,59 +195,81 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
     """The real faces that come with the program."""
     reference = evaluation.load_reference(n)
     if extractor.name != reference.extractor or (subject.size, subject.channels) != (features.SIZE, 3):
+        grey = " and grey" if subject.channels == 1 else ""
         raise ConfigError(
             f"the real faces that come with the program are known by their features ({reference.extractor}) at "
-            f"{features.SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels; give faces: --real=FOLDER"
+            f"{features.SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels{grey}; give faces: "
+            "--real=FOLDER"
         )
-    floor = {**reference.reals.measure_features(reference.other), **reference.floor}
+    floor = reference.reals.measure_features(reference.other)
+    if len(reference.other) == reference.n:  # of texture it is known for all of them only
+        floor |= reference.floor
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 
-def fake_faces(
-    config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor
-) -> tuple[FaceSet, np.ndarray]:
-    """As many samples as there are real faces, and the first of them as pixels."""
+def take_samples(config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor) -> Samples:
+    """As many samples as there are real faces."""
     with bar("samples", real.n) as progress:
-        if subject.pack is not None:
-            if real.pack is subject.pack and real.chosen is not None:  # faces against others of the same
-                chosen = real.chosen[1]
+        if (pack := subject.pack) is not None:
+            if real.pack is pack:  # faces against others of the same
+                chosen = real.others
             else:
-                chosen = evaluation.choose(subject.pack, len(subject.pack.pixels), config.seed)
-                chosen = np.concatenate(chosen)[: real.n]
-            faces = evaluation.of_pack(subject.pack, chosen, extractor, progress.update)
-            return faces, subject.pack.pixels[chosen[: max(SHOWN, GAP)]]
-        assert subject.sampler is not None
-        return drawn(subject.sampler, range(config.seed, config.seed + real.n), extractor, progress)
+                chosen = np.random.default_rng(config.seed).permutation(len(pack.pixels))[: real.n]
+            faces = evaluation.of_pack(pack, chosen, extractor, progress.update)
+            return Samples(faces, pack.pixels[chosen[:GAP]], lambda which: pack.pixels[chosen[which]])
+        sampler = subject.sampler
+        assert sampler is not None
+
+        def again(which: np.ndarray) -> np.ndarray:
+            return np.concatenate(list(sampler.faces([config.seed + i for i in which.tolist()])))
+
+        faces, first = drawn(sampler, range(config.seed, config.seed + real.n), extractor, progress)
+        return Samples(faces, first, again)
 
 
 def drawn(sampler: Sampler, seeds: range, extractor: Extractor, progress: tqdm) -> tuple[FaceSet, np.ndarray]:
     """The samples of `seeds` as a set, and the first of them as pixels."""
-    examples: list[np.ndarray] = []
+    first: list[np.ndarray] = []
 
     def extract(pixels: np.ndarray) -> Tensor:
-        if sum(map(len, examples)) < max(SHOWN, GAP):
-            examples.append(pixels)
+        if sum(map(len, first)) < GAP:
+            first.append(pixels)
         progress.update(len(pixels))
         return extractor(pixels)
 
     faces = evaluation.face_set(sampler.faces(seeds), extract, len(seeds))
-    return faces, np.concatenate(examples)
+    return faces, np.concatenate(first)[:GAP]
 
 
-def holdout(subject: Subject) -> float:
-    """The share of its faces that a run holds out; what runs do by default where it is not known."""
-    return subject.sampler.origin.get("holdout", TrainConfig.holdout) if subject.sampler else TrainConfig.holdout
+def learnt_from(subject: Subject, real: Pack) -> Learnt:
+    """The faces that the samples may be copies of: those trained on, where that is known, else the real ones."""
+    origin = subject.sampler.origin if subject.sampler else {}
+    pack, certain = real, origin.get("digest") == real.digest
+    if not certain and "digest" in origin and has_faces(path := Path(origin["data_path"])):
+        own = open_pack(path, subject.size, channels=subject.channels)
+        if own.digest == origin["digest"]:
+            pack, certain = own, True
+    training, held_out = pack.split(origin.get("holdout", TrainConfig.holdout))
+    # Equal faces would be each other's nearest; and in a random order those of one folder do not come first.
+    random = np.random.default_rng(0)
+    training, held_out = (
+        random.permutation(some[np.unique(pack.hashes[some], return_index=True)[1]]) for some in (training, held_out)
+    )
+    return Learnt(pack, training, held_out, certain)
 
 
-def look_for_copies(
-    fakes: Tensor, pack: Pack, training: np.ndarray, held_out: np.ndarray, extractor: Extractor, result: dict[str, Any]
-) -> Copying:
-    """Compare samples with every training face; say and note what is found."""
-    with bar("all training faces", len(training) + len(held_out)) as progress:
-        seen, new = (features.of_pack(extractor, pack, some, progress.update) for some in (training, held_out))
+def look_for_copies(fakes: Tensor, learnt: Learnt, extractor: Extractor, result: dict[str, Any]) -> Copying:
+    """Compare samples with every face that they may be copies of; say and note what is found."""
+    with bar("faces to be copied", len(learnt.training) + len(learnt.held_out)) as progress:
+        seen, new = (
+            features.of_pack(extractor, learnt.pack, some, progress.update)
+            for some in (learnt.training, learnt.held_out)
+        )
     found = evaluation.copying(fakes, seen, new)
+    what = "faces it was trained on" if learnt.certain else "real faces"
     result["copying"] = {
-        "training_faces": len(training),
+        "faces": len(seen),
+        "what": what,
         "against": found.against,
         "percentiles": {str(p): ratio for p, ratio in found.ratios.items()},
         "copied": found.copied,
@@ -232,46 +277,36 @@ def look_for_copies(
     ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
     percentiles = " / ".join(map(str, found.ratios))
     print(
-        f"distance to the nearest of {len(training):,} training faces, over that of {found.against}: {ratios} "
-        f"(percentiles {percentiles}; copies are far below 1)"
+        f"distance to the nearest of all {len(seen):,} {what}, over that of {found.against}: {ratios} (percentiles "
+        f"{percentiles}; copies are far below 1)"
     )
     if found.copied:
-        print("some samples are COPIES of training faces, or nearly: far nearer to one than new faces are", flush=True)
+        print("some samples are COPIES of such faces, or nearly: far nearer to one than new faces are", flush=True)
     return found
 
 
-def nearest_pairs(
-    copies: Copying, examples: np.ndarray, pack: Pack, training: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The samples nearest to a training face, and those faces: half the closest of all, half the first."""
-    count = min(8, len(examples))
-    nearest = copies.distances[: len(examples)].argsort()[:count].numpy()
-    shown = np.concatenate([nearest, np.setdiff1d(np.arange(len(examples)), nearest)[:count]])
-    return examples[shown], pack.pixels[training[copies.nearest[shown].numpy()]]
+def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np.ndarray, np.ndarray]:
+    """Samples and the faces nearest to them: first those nearest of all, then the first that were drawn."""
+    nearest = copies.distances.argsort()[:PAIRS].numpy()
+    shown = np.concatenate([nearest, np.setdiff1d(np.arange(2 * PAIRS), nearest)[:PAIRS]])
+    return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
 
 
-def discriminator_gap(
-    sampler: Sampler,
-    pack: Pack,
-    training: np.ndarray,
-    held_out: np.ndarray,
-    examples: np.ndarray,
-    result: dict[str, Any],
-) -> None:
+def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, result: dict[str, Any]) -> None:
     """Say how the discriminator tells seen faces, held-out ones and samples apart."""
     if (discriminator := sampler.discriminator) is None:
         return
 
     def logits(pixels: np.ndarray) -> float:
-        means = []
+        found = []
         for start in range(0, len(pixels), sampler.batch):
             faces = to_tensor(torch.from_numpy(np.ascontiguousarray(pixels[start : start + sampler.batch])))
             with torch.no_grad():
-                means.append(discriminator(faces.to(sampler.device)).float().cpu())
-        return torch.cat(means).mean().item()
+                found.append(discriminator(faces.to(sampler.device)).float().cpu())
+        return torch.cat(found).mean().item()
 
-    kinds = {"seen": pack.pixels[training[:GAP]], "held_out": pack.pixels[held_out[:GAP]], "samples": examples[:GAP]}
-    found = {kind: logits(pixels) for kind, pixels in kinds.items()}
+    seen, new = (learnt.pack.pixels[np.sort(some[:GAP])] for some in (learnt.training, learnt.held_out))
+    found = {kind: logits(faces) for kind, faces in (("seen", seen), ("held_out", new), ("samples", samples))}
     result["discriminator"] = found
     print(
         f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
@@ -280,30 +315,40 @@ def discriminator_gap(
     )
 
 
-def curve(
-    config: EvaluateConfig, real: RealSide, n: int, extractor: Extractor, device: torch.device
-) -> list[dict[str, float]]:
-    """The metrics of every checkpoint of a run, oldest first, on `n` samples."""
+def the_way_there(
+    config: EvaluateConfig, sampler: Sampler, real: RealSide, extractor: Extractor, device: torch.device
+) -> dict[str, list[dict[str, float]]]:
+    """The metrics over a run, by how they were measured: of its checkpoints now, and in training by itself."""
+    n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
     for path in reversed(checkpoints_in(config.fake)):
-        sampler = sampling.load(path, device)
-        if sampler.images_seen in points or not sampler.images_seen:
+        try:
+            other = sampling.load(path, device)
+        except CheckpointError as error:
+            print(f"left out: {error}", flush=True)
+            continue
+        if other.images_seen in points or not other.images_seen:
             continue
         with bar(path.name, n) as progress:
-            faces, _ = drawn(sampler, range(config.seed, config.seed + n), extractor, progress)
-        points[sampler.images_seen] = {"images_seen": sampler.images_seen, **real.reals.measure(faces)}
-        print(
-            f"{path.name}: {sampler.images_seen:,} images seen, "
-            f"FD {points[sampler.images_seen]['fd']:.2f} ({n:,} samples)"
-        )
-    return [points[seen] for seen in sorted(points)]
+            faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)
+        found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
+        print(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)", flush=True)
+    faces = sampler.origin.get("training", 0) + sampler.origin.get("held_out", 0)
+    return {
+        f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
+        f"measured in training, {min(faces, evaluation.JUDGED):,} samples each": measured_in_training(config.fake),
+    }
 
 
 def measured_in_training(run: Path) -> list[dict[str, float]]:
     """The rows of a run's log that have metrics, oldest first."""
+    wanted, found = ("images_seen", *METRICS), []
     log = run / "log.jsonl"
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
-    return [{name: row[name] for name in ("images_seen", *METRICS)} for row in rows if "fd" in row]
+    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # cut short by a crash, or without metrics
+            row = json.loads(line)
+            found.append({name: float(row[name]) for name in wanted})
+    return found
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -312,7 +357,7 @@ def table(result: Mapping[str, Any]) -> str:
     lines = [
         f"{n:,} samples of {result['fake']}",
         f"against {result['real']}; floor: as many other real faces",
-        f"features: {result['features']}; numbers in other features, or with other counts, do not compare",
+        f"features: {result['features']}; {NOTE}",
     ]
     if n < FEW:
         lines.append(f"with fewer than {FEW:,} faces the numbers are rough; look at the floor beside them")
@@ -320,7 +365,8 @@ def table(result: Mapping[str, Any]) -> str:
     for name, (label, better, decimals) in METRICS.items():
         of = result["metrics"][name]
         spread = f"{of['deviation']:.{decimals}f}"
-        lines.append(f"{label:18}{of['value']:>10.{decimals}f}{spread:>8}{of['floor']:>10.{decimals}f}  {better}")
+        floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
+        lines.append(f"{label:18}{of['value']:>10.{decimals}f}{spread:>8}{floor:>10}  {better}")
     return "\n".join(lines)
 
 
@@ -337,15 +383,18 @@ def save(
         ConfigError: they cannot be written.
     """
     numbers = path.with_suffix(".json")
+    temporary = numbers.with_name(f".{numbers.name}")
     result["spectra"] = {kind: spectrum.tolist() for kind, spectrum in spectra.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         report.save(path, result, examples[:SHOWN], pairs)
-        temporary = numbers.with_name(f".{numbers.name}")
         temporary.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         temporary.replace(numbers)
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     print(f"report: {path}, numbers: {numbers}")
 
 

@@ -178,23 +178,29 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor, last
     """
     config, seen = run.config, state.step * run.config.batch_size
     now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
-    wanted = (now or last) and (
-        (monitor.may_spend() and monitor.may_spend(judge.cost())) or (last and judge.best is not None)
-    )
-    if not wanted or not state.is_finite():
+    again = last and judge.best is not None
+    if not (now or last) or not (again or monitor.may_spend()) or not state.is_finite():
         return False
     since = time.perf_counter()
-    found = judge.measure(averaged(run, state), config.model, run.precision)
+    try:
+        if not again and not monitor.may_spend(judge.cost()):
+            return False
+        found = judge.measure(averaged(run, state), config.model, run.precision)
+    except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
+        monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
+        return False
+    finally:
+        monitor.spent(since)
     monitor.add(**{name: torch.tensor(value) for name, value in found.items()})
     best = judge.is_best(found)
     shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
-    monitor.say(f"quality at {seen:,} images: {shown}{', the best so far' if best else ''}")
+    of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
+    monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if best:
         try:
-            run.save_best(state, monitor.seconds, found)
+            run.save_best(state, monitor.seconds, {"features": judge.extractor.name, **found})
         except CheckpointError as error:
             monitor.say(f"{error}; training goes on, the last good file stays")
-    monitor.spent(since)
     return True
 
 
@@ -313,9 +319,9 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         if more := extension(config, state.step >= batches.steps(config.max_epoch), seconds):
             print(f"this run has finished; to go on: python train.py --resume={folder} {more}")
             return
+        judge = open_judge(run, pack, training, held_out)
         with alone(run.folder) if content is None else contextlib.nullcontext():
             run.write_config()
-            judge = open_judge(run, pack, training, held_out)
             sitting(run, state, batches, seconds, judge)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
@@ -346,11 +352,10 @@ def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray)
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
         return None
-    try:
-        best = checkpoint.load(run.folder / "best.pt", required=("evaluation",))["evaluation"][config.eval_metric]
-    except (CheckpointError, KeyError):  # none yet, or of another program: the next one is better
-        best = None
-    extractor = features.load("faces", None, run.device)
+    extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
+    with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
+        found = checkpoint.load(path, required=("evaluation",))["evaluation"] if path.is_file() else {}
+        best = found[config.eval_metric] if found.get("features") == extractor.name else None
     return Judge(pack, training, held_out, extractor, config.eval_metric, best)
 
 

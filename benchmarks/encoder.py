@@ -139,13 +139,15 @@ def tags_of(path: Path, names: list[str]) -> tuple[Tensor, list[list[str]]]:
 def names_of(data_path: Path) -> list[str]:
     """Names of the pictures in the order of their pack: files and zips sorted, members sorted in each."""
     names: list[str] = []
-    for path in sorted(data_path.rglob("*")) if data_path.is_dir() else [data_path]:
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                names += sorted(name for name in archive.namelist() if name.lower().endswith(SUFFIXES))
-        elif path.suffix in SUFFIXES:
-            names.append(path.relative_to(data_path).as_posix())
-    return names
+    root = data_path if data_path.is_dir() else data_path.parent
+    found = root.rglob("*") if data_path.is_dir() else [data_path]
+    for name in sorted(path.relative_to(root).as_posix() for path in found):
+        if name.lower().endswith(".zip"):
+            with zipfile.ZipFile(root / name) as archive:
+                names += sorted(member for member in archive.namelist() if member.lower().endswith(SUFFIXES))
+        elif name.lower().endswith(SUFFIXES):
+            names.append(name)
+    return [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))]
 
 
 def main() -> None:

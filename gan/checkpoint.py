@@ -107,7 +107,11 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
 
 def checkpoints_in(run: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
-    return sorted(run.glob("*.pt"), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
+    found = []
+    for path in run.glob("*.pt"):
+        with contextlib.suppress(OSError):  # a run in training deletes old ones
+            found.append((path.stat().st_mtime_ns, path.name, path))
+    return [path for *_, path in sorted(found, reverse=True)]
 
 
 def _is_whole(path: Path, required: Sequence[str]) -> bool:

@@ -216,6 +216,7 @@ class Judge:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
+            self.extractor(faces[:1])  # the first time is slower
             since = time.perf_counter()
             self.extractor(faces)
             each = (time.perf_counter() - since) / len(faces)
@@ -224,11 +225,11 @@ class Judge:
 
     def measure(self, generator: nn.Module, model: ModelConfig, precision: Precision) -> dict[str, float]:
         """The metrics of a generator in eval(), as it would draw in training's precision; it is not changed."""
-        since = time.perf_counter()
+        reals, since = self.reals, time.perf_counter()  # the reals are taken in once
         sampler = Sampler(generator, None, model, self.extractor.device)
         with autocast(self.extractor.device, precision):
             faces = list(sampler.faces(range(len(self.chosen))))
-        found = self.reals.measure(face_set(faces, self.extractor, len(self.chosen)))
+        found = reals.measure(face_set(faces, self.extractor, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
 
@@ -309,6 +310,7 @@ class Reference:
         reals: one lot.
         other: features of another lot, for the floor, (N, F).
         floor: what the texture of the other lot gives.
+        n: faces of each lot that the file has.
         extractor: name of the extractor that made the features.
         about: what they are, in words.
     """
@@ -316,6 +318,7 @@ class Reference:
     reals: Reals
     other: Tensor
     floor: Mapping[str, float]
+    n: int
     extractor: str
     about: str
 
@@ -357,4 +360,4 @@ def load_reference(n: int, path: Path = REFERENCE) -> Reference:
         for size, level in content["levels"].items()
     }
     reals = Reals(first[:n], textures, content["spectrum"])
-    return Reference(reals, second[:n], content["floor"], content["extractor"], content["about"])
+    return Reference(reals, second[:n], content["floor"], len(second), content["extractor"], content["about"])

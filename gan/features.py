@@ -92,19 +92,21 @@ class Extractor:
         width: numbers in a feature vector.
         network: uint8 pixels (N, H, W, C) on its device -> (N, width).
         device: where it computes.
+        batch: faces it gets at a time.
     """
 
     name: str
     width: int
     network: Callable[[Tensor], Tensor]
     device: torch.device
+    batch: int = BATCH
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Pixels (N, H, W, C) uint8, colour or grey -> (N, width) float32, on the CPU."""
         found = []
         with torch.no_grad():
-            for start in range(0, len(pixels), BATCH):
-                some = np.ascontiguousarray(pixels[start : start + BATCH])
+            for start in range(0, len(pixels), self.batch):
+                some = np.ascontiguousarray(pixels[start : start + self.batch])
                 found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
         return torch.cat(found) if found else torch.empty(0, self.width)
 
@@ -163,7 +165,12 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
             f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
             "--fid_weights=PATH, or measure offline with --features=faces"
         ) from error
-    except (RuntimeError, TypeError, AttributeError) as error:
+    except (RuntimeError, TypeError, AttributeError, EOFError) as error:
+        if path is None:
+            raise ConfigError(
+                f"the download of Inception's weights is damaged ({error}); delete it under {torch.hub.get_dir()} and "
+                "try again, or give a good one with --fid_weights=PATH"
+            ) from error
         raise CheckpointError(f"{path}: holds another network; expected the file from {INCEPTION}") from error
     extractor = extractor.to(on)
     name = f"inception {STANDARD if path is None else _digest(path)}"
@@ -171,7 +178,7 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     def network(pixels: Tensor) -> Tensor:
         return extractor(pixels.expand(-1, -1, -1, 3).permute(0, 3, 1, 2).contiguous())[0]
 
-    return Extractor(name, 2048, network, on)
+    return Extractor(name, 2048, network, on, batch=25)  # of 299x299 pixels each
 
 
 def _digest(path: Path) -> str:
@@ -206,14 +213,17 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
     """The features known of a pack, (faces, F), NaN where they are not; in memory where no file can be written."""
     path = pack.folder / f"features-{extractor.name.replace(' ', '-')}.npy"
     shape = len(pack.pixels), extractor.width
-    with contextlib.suppress(OSError, ValueError):  # ValueError: damaged
+    with contextlib.suppress(OSError, ValueError, EOFError):  # the last two: damaged
         known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
         if known.shape == shape and known.dtype == np.float32:
             return np.load(path, mmap_mode="r+")
     unknown = np.full(shape, np.nan, np.float32)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
     try:
-        np.save(temporary, unknown)
+        with open(temporary, "wb") as file:
+            np.save(file, unknown)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
         return np.load(path, mmap_mode="r+")
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ import numpy as np
 
 from gan import images
 from gan.evaluation import METRICS
+
+CHINESE = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
+    *("Microsoft YaHei", "PingFang SC"),
+)
+"""Fonts that folders' names may need, on Linux, Windows and macOS; those that are there are used."""
 
 
 def save(
@@ -22,16 +29,35 @@ def save(
         path: the PNG.
         result: what `evaluate.py` found, as its JSON file holds it.
         examples: samples (N, S, S, C) uint8.
-        pairs: samples and their nearest training faces, (M, S, S, C) each, where they are to be shown.
+        pairs: samples and the faces nearest to them, (M, S, S, C) each, where they are to be shown.
 
     Raises:
         OSError: it cannot be written.
     """
+    import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
 
+    known = fontManager.get_font_names()
+    fonts = ["DejaVu Sans", *(font for font in CHINESE if font in known)]
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.png")
+    with matplotlib.rc_context({"font.family": fonts}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
+        figure = Figure(dpi=100, layout="constrained")
+        _fill(figure, result, examples, pairs)
+        try:
+            figure.savefig(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _fill(
+    figure: Any, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
+) -> None:
     run = result.get("run", {})
     rows = 2 + any(len(points) > 1 for points in run.values())
-    figure = Figure(figsize=(13, 4.2 * rows + (2.6 if pairs else 0)), dpi=100, layout="constrained")
+    figure.set_size_inches(13, 4.2 * rows + (2.6 if pairs else 0))
     ratios = [1.0] * rows + ([0.6] if pairs else [])
     cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
     _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
@@ -45,14 +71,8 @@ def save(
         _picture(
             figure.add_subplot(cells[-1, :]),
             sheet,
-            "samples, and below each its nearest training face; left the nearest of all",
+            "samples, and below each the face nearest to it; on the left those nearest of all",
         )
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.png")
-    try:
-        figure.savefig(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _picture(axes: Any, pixels: np.ndarray, title: str) -> None:
@@ -68,7 +88,8 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     for name, (label, better, decimals) in METRICS.items():
         of = result["metrics"][name]
         value = f"{of['value']:.{decimals}f} ± {of['deviation']:.{decimals}f}"
-        rows.append([label, value, f"{of['floor']:.{decimals}f}", better])
+        floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
+        rows.append([label, value, floor, better])
     table = axes.table(
         rows, colLabels=["", "value", "floor", "better"], loc="upper center", cellLoc="right", edges="horizontal"
     )
@@ -78,21 +99,30 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     lines = [
         f"{result['n']:,} samples of {result['fake']}",
         f"against {result['real']}",
-        f"features: {result['features']}",
+        f"features: {result['features']}; {result['note']}",
     ]
     if "copying" in result:
         found = result["copying"]
         ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
-        lines.append(
-            f"nearest training face, 1/5/50 %: {ratios} of {found['against']}{', COPIES' if found['copied'] else ''}"
-        )
+        copies = ", COPIES" if found["copied"] else ""
+        lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
     if "discriminator" in result:
         found = result["discriminator"]
         lines.append(
             f"D's mean logits: seen {found['seen']:.2f}, "
             f"held out {found['held_out']:.2f}, samples {found['samples']:.2f}"
         )
-    axes.text(0.5, 0.0, "\n".join(lines), ha="center", va="bottom", fontsize=8, transform=axes.transAxes, wrap=True)
+    axes.text(
+        0.5,
+        0.0,
+        "\n".join(lines),
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        transform=axes.transAxes,
+        wrap=True,
+        parse_math=False,
+    )
 
 
 def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
@@ -115,9 +145,8 @@ def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, r
     for kind, points in run.items():
         if points:
             axes.plot([p["images_seen"] for p in points], [p[name] for p in points], marker="o", label=kind)
-    axes.axhline(
-        result["metrics"][name]["floor"], color="grey", linestyle=":", label=f"floor with {result['n']:,} faces"
-    )
+    if (floor := result["metrics"][name]["floor"]) is not None:
+        axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
     axes.set_xlabel("images seen")
     axes.set_ylim(bottom=0)
     axes.set_title(f"{label} of the run, {better} is better", fontsize=10)

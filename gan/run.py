@@ -169,8 +169,8 @@ class Run:
             checkpoint.save(self.folder / f"step-{state.step:08d}.pt", content)
             self._prune()
 
-    def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, float]) -> None:
-        """Save best.pt, with the metrics that made it so.
+    def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, Any]) -> None:
+        """Save best.pt, with the metrics that made it so, and the name of the features they compare.
 
         Raises:
             CheckpointError: it could not be written; the last one is untouched.

@@ -25,7 +25,8 @@ BATCH = 64
 class Sampler:
     """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
 
-    `origin` is what the checkpoint says of the faces it was trained on, where it says so: data_path, holdout, digest.
+    `origin` is what the checkpoint says of the faces it was trained on, where it does: data_path, holdout, digest,
+    and how many were trained on and held out.
     """
 
     generator: nn.Module
@@ -111,7 +112,7 @@ def load(path: Path, on: torch.device) -> Sampler:
     checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
     options = content["config"]
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
-    origin = {**known, "digest": content["faces"]["digest"]} if "faces" in content else {}
+    origin = {**known, **content["faces"]} if "faces" in content else {}
     return _sampler(generator, discriminator, model, on, content["images_seen"], origin)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from gan import evaluation
+from gan.monitor import Monitor
 from gan.visdom_page import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,3 +154,26 @@ def test_two_runs_have_pages_of_their_own(browser: Browser, server: Server, trai
     check(wide, 75)
     assert re.search(r"seed\s+0", narrow["Options"]["text"])
     assert re.search(r"seed\s+12", wide["Options"]["text"])
+
+
+def test_quality_is_drawn_where_it_was_measured(
+    browser: Browser,
+    server: Server,
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+    make_faces: Callable[..., list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
+    monkeypatch.setattr(evaluation, "PATCHES", 1000)
+    make_faces(tmp_path / "data", 75, size=32)
+    words = "--run=measured", "--max_epoch=12", "--eval_images=200", "--vis", f"--vis_port={server.port}"
+    result = run_here("train.py", *SMALL, *words)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("quality at") >= 3
+
+    panes = look(browser, server, "measured")
+
+    for title in ("Distance from real faces", "Coverage and precision"):
+        assert len([width for width in panes[title]["curves"] if width > 50]) == 2, title
+        assert panes[title]["axes"][0] == "images seen"

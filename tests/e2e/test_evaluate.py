@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -36,6 +37,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., 
 
 def numbers(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "checkpoints/r/log.jsonl").read_text()
 
 
 def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
@@ -89,14 +94,65 @@ def test_a_replayed_training_set_is_caught(run_here: Command, folders: Path, tmp
     assert result.returncode == 0, result.stderr
     found = numbers(folders / "evaluation.json")["copying"]
     assert found["copied"]
-    assert found["training_faces"] == 160
+    assert found["faces"] == 160
     assert max(found["percentiles"].values()) < 0.2
-    assert "COPIES of training faces" in result.stdout
+    assert "COPIES of such faces" in result.stdout
+
+
+def test_the_pairs_are_samples_and_the_faces_nearest_to_them() -> None:
+    import torch
+
+    import evaluate
+    from gan.evaluation import Copying
+    from gan.faces import Pack
+
+    pixels = np.arange(40, dtype=np.uint8)[:, None, None, None].repeat(3, 3)  # face i has the grey i
+    pack = Pack(pixels, np.arange(40, dtype=np.uint32), 0, Path())
+    learnt = evaluate.Learnt(pack, np.arange(39, -1, -1), np.arange(0), certain=True)
+    distances = torch.full((1500,), 9.0)
+    distances[1400] = 0.5  # nearest of all, and not among the first
+    found = Copying({}, "", torch.arange(1500) % 40, distances)
+    samples = evaluate.Samples(None, pixels[:4], lambda which: which[:, None])  # pyright: ignore[reportArgumentType]
+    shown, faces = evaluate.nearest_pairs(found, samples, learnt)
+    assert shown[0, 0] == 1400
+    assert len(shown) == len(faces) == 2 * evaluate.PAIRS
+    assert faces[:, 0, 0, 0].tolist() == [39 - i % 40 for i in shown[:, 0].tolist()]
+
+
+def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gan import faces
+
+    monkeypatch.setattr(faces, "LEAST_TO_HOLD_OUT", 100)
+    make_faces(tmp_path / "faces", 130, size=32)
+    make_faces(tmp_path / "new", 110, size=32, seed=2)
+    options = "--data_path=faces --run=r --max_epoch=1 --holdout=0.3 --eval_images=0"
+    assert run_here("train.py", *options.split(), *TINY.split()).returncode == 0
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    found = numbers(tmp_path / "evaluation.json")
+    assert set(found["discriminator"]) == {"seen", "held_out", "samples"}
+    assert "mean logit of the discriminator" in result.stdout
+    assert found["copying"]["faces"] < 130  # those held out are not among them
+
+    # Compared with new faces it is still those it was trained on that it may have copied; once they are gone, not.
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--real=new", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    assert numbers(tmp_path / "evaluation.json")["copying"] == {**found["copying"], "percentiles": mock.ANY}
+    shutil.rmtree(tmp_path / "faces")
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--real=new", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    gone = numbers(tmp_path / "evaluation.json")
+    assert gone["copying"]["what"] == "real faces"
+    assert "discriminator" not in gone
 
 
 def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
     from gan.monitor import Monitor
 
     monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
@@ -104,7 +160,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1 --log_every=5"
     result = run_here("train.py", *options.split(), *TINY.split())
     assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (tmp_path / "checkpoints/r/log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in log_of(tmp_path).splitlines()]
     measured = {row["images_seen"]: row for row in rows if "fd" in row}
     assert sorted(measured) == [160, 320, 480]
     assert all(set(METRICS) <= set(row) for row in measured.values())
@@ -119,7 +175,20 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert "80 of 160 faces of faces" in found["real"]  # the run's own, without being told
     for points in found["run"].values():  # of its checkpoints, and as measured in training
         assert [point["images_seen"] for point in points] == [160, 320, 480]
-    assert found["copying"]["training_faces"] == 160
+    assert (found["copying"]["faces"], found["copying"]["what"]) == (160, "faces it was trained on")
+
+    # A row cut short by a crash, and a checkpoint that cannot be read, cost nothing but themselves.
+    with open(tmp_path / "checkpoints/r/log.jsonl", "a") as log:
+        log.write('{"step": 31, "images_seen": 49')
+    (tmp_path / "checkpoints/r/step-00000020.pt").write_bytes(b"cut short")
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    assert "left out: checkpoints/r/step-00000020.pt" in result.stdout
+    again = numbers(tmp_path / "evaluation.json")
+    assert [[point["images_seen"] for point in points] for points in again["run"].values()] == [
+        [160, 480],
+        [160, 320, 480],
+    ]
 
     # Going on keeps the best of before, and a metric of one's own choice is kept by from then on.
     before = (tmp_path / "checkpoints/r/best.pt").read_bytes()
@@ -132,6 +201,9 @@ def test_a_run_is_measured_in_training_and_afterwards(
     )
     assert result.returncode == 0, result.stderr
     assert "quality at 800 images" in result.stdout
+    content = torch.load(tmp_path / "checkpoints/r/best.pt")
+    better = min(best, json.loads(log_of(tmp_path).splitlines()[-1]), key=lambda row: row["swd_x1000"])
+    assert content["images_seen"] == better["images_seen"]
 
 
 def test_measuring_changes_nothing_in_the_training(
@@ -154,6 +226,27 @@ def test_measuring_changes_nothing_in_the_training(
     assert not (tmp_path / "checkpoints/without/best.pt").exists()
 
 
+def test_training_goes_on_where_nothing_can_be_measured(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from gan.monitor import Monitor
+
+    def fail(*_: object) -> None:
+        raise torch.linalg.LinAlgError("did not converge")
+
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    monkeypatch.setattr(evaluation.Reals, "measure", fail)
+    make_faces(tmp_path / "faces", 60, size=32)
+    options = "--data_path=faces --run=r --eval_images=32 --max_epoch=2"
+    result = run_here("train.py", *options.split(), *TINY.split())
+    assert result.returncode == 0, result.stderr
+    assert "quality could not be measured at 32 images (did not converge); training goes on" in result.stdout
+    assert (tmp_path / "checkpoints/r/latest.pt").exists()
+    assert not (tmp_path / "checkpoints/r/best.pt").exists()
+
+
 def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: Path) -> None:
     result = run_here("evaluate.py", "--n=100", "--nogpu", "--report=out/report.png")
     assert result.returncode == 0, result.stderr
@@ -173,9 +266,12 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     [
         ("--fake=nowhere", "nowhere does not exist; expected a folder of pictures or a zip"),
         ("--fake=nothing.pt", "nothing.pt: no such checkpoint"),
-        ("--fake=few --real=faces --image_size=32", "expected at least 100 real ones and 50 others"),
+        ("--fake=few --real=faces --image_size=32", "20 pictures in few; expected at least 50 to measure"),
+        ("--fake=few", "20 pictures in few; expected at least 50 to measure"),
+        ("--fake=others --real=few --image_size=32", "20 real faces in few; expected at least 100, half of them"),
+        ("--fake=faces --real=faces --image_size=32 --pairs", "give --real=FOLDER, a folder that is not --fake"),
         ("--fake=others --image_size=32", "give faces: --real=FOLDER"),
-        ("--pairs --n=50", "there are none here; give them with --real=FOLDER"),
+        ("--pairs --n=50", "there are none here; give --real=FOLDER"),
         ("--image_size=64", "draws faces of 96 pixels; leave the option out"),
         ("--image_size=65", "--image_size: must be one of"),
         ("--n=10", "--n: must be at least 50; got 10"),

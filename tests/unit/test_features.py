@@ -93,7 +93,7 @@ def test_features_of_a_pack_are_computed_once(pack: Pack) -> None:
     assert network.seen == 8  # features of another name are others
 
 
-@pytest.mark.parametrize("damage", ["torn", "garbage", "row"])
+@pytest.mark.parametrize("damage", ["torn", "garbage", "empty", "row"])
 def test_damaged_features_of_a_pack_are_computed_anew(pack: Pack, damage: str) -> None:
     network = Counting()
     extractor = Extractor("counting 1", 2, network, CPU)
@@ -101,8 +101,8 @@ def test_damaged_features_of_a_pack_are_computed_anew(pack: Pack, damage: str) -
     path = pack.folder / "features-counting-1.npy"
     if damage == "torn":
         path.write_bytes(path.read_bytes()[:-8])
-    elif damage == "garbage":
-        path.write_bytes(b"garbage")
+    elif damage in ("garbage", "empty"):
+        path.write_bytes(b"garbage" if damage == "garbage" else b"")
     else:  # the process died while it wrote this one
         np.load(path, mmap_mode="r+")[3, 1] = np.nan
     torch.testing.assert_close(features.of_pack(extractor, pack, np.arange(10)), whole)

@@ -193,6 +193,11 @@ def test_previews_keep_to_their_share_of_the_time(opened: Opening, clock: Clock)
     assert not watch.may_spend()
     clock.now += 0.2
     assert watch.may_spend()
+    clock.now = since + 5.0 / SIDE_SHARE + 0.1
+    assert watch.may_spend(2.0)
+    assert not watch.may_spend(2.1)
+    watch.spent(clock.now - 2.0)
+    assert not watch.may_spend(0.1)
 
 
 class Shown:
