@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, pad
@@ -215,7 +216,8 @@ def _quantiles(patches: Tensor) -> Tensor:
     """Quantiles of patches (N, C, 7, 7) along fixed random directions: (QUANTILES, PROJECTIONS)."""
     flat = patches.flatten(1)
     directions = torch.randn(flat.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
-    projected = (flat @ (directions / directions.norm(dim=0))).sort(0).values
+    projected = (directions / directions.norm(dim=0)).T @ flat.T
+    projected = torch.from_numpy(np.sort(projected.numpy(), axis=1)).T  # ten times as fast as torch's on the CPU
     places = ((torch.arange(QUANTILES) + 0.5) / QUANTILES * len(flat) - 0.5).clamp(0, len(flat) - 1)
     below = places.long()
     share = (places - below)[:, None]

@@ -14,6 +14,7 @@ from config import ENCODER, CheckpointError, ConfigError
 from gan import checkpoint, features, synthetic
 from gan.faces import Pack, open_pack
 from gan.features import Encoder, Extractor
+from gan.images import to_tensor
 
 CPU = torch.device("cpu")
 
@@ -44,6 +45,16 @@ def test_features_tell_faces_apart_and_depend_on_nothing_but_the_face(encoder: E
     assert apart.min() > 1
     torch.testing.assert_close(encoder(faces[[5, 3]]), found[[5, 3]], rtol=1e-3, atol=1e-3)
     assert encoder(faces[:0]).shape == (0, encoder.width)
+
+
+def test_folding_the_norms_changes_no_feature(faces: np.ndarray) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder().train()
+    images = to_tensor(torch.from_numpy(faces))
+    encoder(images)  # gives its norms statistics
+    plain = encoder.eval()(images)
+    torch.testing.assert_close(features.fused(encoder)(images), plain, rtol=1e-4, atol=1e-5)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in encoder.modules())
 
 
 def test_features_see_what_is_put_on_a_face(encoder: Extractor, faces: np.ndarray) -> None:
