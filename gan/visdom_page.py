@@ -55,7 +55,7 @@ CURVES: dict[str, tuple[str, str, dict[str, str]]] = {
     "variety": (
         "Coverage and precision",
         "share, higher is better",
-        {"coverage": "coverage: real faces like a sample", "precision": "precision: samples like a real face"},
+        {"coverage": "coverage", "precision": "precision"},
     ),
     "speed": ("Speed", "images a second", {"images_per_second": "images/s"}),
     "data_wait": ("Waiting for data", "share of the time, %", {"data_wait": "data wait"}),
