@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import train
-from config import ConfigError, TrainConfig
-from gan import checkpoint
+from config import ConfigError, Metric, TrainConfig
+from gan import checkpoint, features
 from gan.batches import Batches
 from gan.faces import Pack
 from gan.monitor import Monitor
@@ -203,3 +203,27 @@ class TestBatches:
         batches = every(pack)
         assert [batches.steps(epochs) for epochs in (1, 2)] == [5, 9]
         assert [batches.epochs(step) for step in (4, 5, 9)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("metric", ["fd", "swd_x1000"])
+def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_features(
+    metric: Metric, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "LEAST", 2)
+    config = dataclasses.replace(TrainConfig(), eval_metric=metric)
+    run = Run(tmp_path / "run", config, CPU, "fp32", {})
+
+    def best_after(content: dict[str, Any] | None) -> float | None:
+        if content is not None:
+            checkpoint.save(run.folder / "best.pt", content)
+        judge = train.open_judge(run, pack, np.arange(2), np.arange(0))
+        assert judge is not None
+        return judge.best
+
+    name = features.load("faces", None, CPU).name
+    values = {"fd": 3.0, "swd_x1000": 7.0}
+    assert best_after(None) is None
+    assert best_after({"evaluation": {"features": name, **values}}) == values[metric]
+    assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
+    assert best_after({"evaluation": values}) is None
+    assert best_after({"something": 1}) is None
