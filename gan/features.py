@@ -141,6 +141,11 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
 
 
 def _faces(path: Path, on: torch.device) -> Extractor:
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
+            "git checkout -- checkpoints, or train with --eval_images=0"
+        )
     content = checkpoint.load(path, required=("encoder",))
     encoder = Encoder()
     checkpoint.load_weights(encoder, content["encoder"], "encoder", path)
