@@ -13,7 +13,10 @@ from typing import Any, Literal, TypeVar
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
+RELEASED_NAME = Path("released")
+"""What `--init` calls it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
 ENCODER = RELEASED.with_name("face-encoder.pt")
+D_ENCODER = RELEASED.with_name("discriminator-encoder.pt")
 REFERENCE = RELEASED.with_name("face-reference.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
@@ -22,13 +25,14 @@ SYNTHETIC = Path("synthetic")
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
-ToRGB = Literal["book", "smooth"]
+ToRGB = Literal["book", "smooth", "slim"]
+Up = Literal["transposed", "nearest"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Features = Literal["faces", "inception"]
 Metric = Literal["fd", "kid_x1000", "coverage", "swd_x1000"]
-Preset = Literal["default", "book", "book2", "wgan", "wgan-gp"]
+Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
 class UserError(Exception):
@@ -62,6 +66,8 @@ class ModelConfig:
         channels: of a face: 3 for colour, 1 for grey.
         widths: channels of both networks at each of `resolutions`; None takes them from ngf and ndf.
         depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
+        projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
+        up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
     """
 
     arch: Arch
@@ -71,9 +77,11 @@ class ModelConfig:
     ndf: int
     d_norm: Norm
     to_rgb: ToRGB
-    channels: int = 3  # these three came later: older checkpoints lack them
+    channels: int = 3  # these came later: older checkpoints lack them
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
+    projected: bool = False
+    up: Up = "transposed"
 
     @property
     def last_factor(self) -> int:
@@ -100,8 +108,9 @@ class TrainConfig:
         data_path: the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic:
             faces drawn by the program, also taken when data/ has none; or torchvision:NAME:FOLDER, a dataset of
             torchvision on this disk, as torchvision:MNIST:FOLDER.
-        preset: a set of options under one name: default (the best measured), book (chapter 7, first edition), book2
-            (second edition), wgan (weight clipping), wgan-gp.
+        preset: a set of options under one name: default (the best measured), book (chapter 7, first edition), book64
+            (the same with batches of 64 and a generator step for each of the discriminator's), book2 (second edition),
+            wgan (weight clipping), wgan-gp.
         gpu: train on the GPU; --nogpu forces the CPU; unset takes the best device there is.
         vis: show the run in visdom, on a server that runs already, else on one that ends with the run.
         vis_server: the visdom server's address.
@@ -109,15 +118,16 @@ class TrainConfig:
         vis_keep: let a visdom server that the run has started go on after it.
         env: environment of the run on the visdom page; by default the run's name.
         resume: go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.
-        init: start a new run from the weights of this checkpoint, or of a run; they decide the networks' options.
+        init: start a new run from the weights of this checkpoint, or of a run, or released: those that come with the
+            program; they decide the networks' options.
         netg_path: start from a generator that the book's program saved, netg_200.pth; its file decides the networks'
             options, and the preset is book unless another is typed.
         netd_path: the same for the discriminator, netd_200.pth.
         run: name of the run, its folder under checkpoints/; by default date and time.
         save_path: folder for the preview grids; by default samples/ in the run.
-        max_epoch: passes over the faces.
-        budget: minutes of training after which the run ends; the learning rates fall to 0 over the second half of
-            them; unset trains all epochs.
+        max_epoch: passes over the faces; unset: 200, or as many as the budget allows.
+        budget: minutes you have: the machine is measured, networks and batch are chosen by it, and the run ends in
+            time with its last measurement and grid done; with --resume so many minutes more; unset trains by epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
         channels: 3 for colour, 1 for grey.
@@ -129,7 +139,12 @@ class TrainConfig:
             and ndf.
         depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
-        to_rgb: last layers of the generator: the book's one, which draws a grid, or smooth interpolation.
+        projected: let the discriminator also judge by what an encoder sees that comes with the program and knows anime
+            faces: good faces come sooner by far; --noprojected trains from nothing.
+        up: how the generator of dcgan doubles its size: by the book's transposed convolutions, which draw
+            chequerboards, or by nearest neighbours and a convolution.
+        to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
+            same for less time.
         loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
             (relativistic pairing) or wgan (best as --preset=wgan or --preset=wgan-gp).
         penalty: gradient penalty on reals (R1) and fakes (R2), by double backward (exact) or by finite difference; or
@@ -140,6 +155,7 @@ class TrainConfig:
         clip: the discriminator's weights are clipped to this size after each of its steps; 0: they are not.
         lr1: learning rate of the generator.
         lr2: learning rate of the discriminator.
+        anneal: share of the budget, its last part, over which both learning rates fall to 0; 0 keeps them.
         beta1: Adam's first decay, both networks.
         beta2: Adam's second decay, both networks.
         d_every: steps between updates of the discriminator.
@@ -177,19 +193,21 @@ class TrainConfig:
     netd_path: Path | None = None
     run: str | None = None
     save_path: Path | None = None
-    max_epoch: int = 200
+    max_epoch: int | None = None
     budget: float | None = None
-    batch_size: int = 64
+    batch_size: int = 32
     image_size: int = 96
     channels: int = 3
     arch: Arch = "dcgan"
     nz: int = 100
     ngf: int = 64
-    ndf: int = 64
+    ndf: int = 32
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
     d_norm: Norm = "none"
-    to_rgb: ToRGB = "smooth"
+    projected: bool = True
+    up: Up = "nearest"
+    to_rgb: ToRGB = "slim"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
     penalty_weight: float = 0.02
@@ -198,11 +216,12 @@ class TrainConfig:
     clip: float = 0.0
     lr1: float = 3e-4
     lr2: float = 3e-4
+    anneal: float = 0.5
     beta1: float = 0.0
     beta2: float = 0.99
     d_every: int = 1
     g_every: int = 1
-    ema_half_life_images: int = 20_000
+    ema_half_life_images: int = 500_000
     flip: float = 0.5
     translate: float = 0.3
     holdout: float = 0.05
@@ -264,6 +283,11 @@ class TrainConfig:
                     f"{', '.join(map(str, resolutions))} pixels of a face of {self.image_size}, as "
                     f"{','.join(map(str, example))}; got {','.join(map(str, numbers))}"
                 )
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the faces at most; infinite where minutes alone end the run."""
+        return self.max_epoch or (200 if self.budget is None else math.inf)
 
     @property
     def model(self) -> ModelConfig:
@@ -366,7 +390,10 @@ ALIASES = {"nogen": "gen_num"}
 
 _BOOK: dict[str, Any] = {
     "batch_size": 256,
+    "ndf": 64,
     "d_norm": "batch",
+    "projected": False,
+    "up": "transposed",
     "to_rgb": "book",
     "loss": "bce",
     "penalty": "none",
@@ -375,7 +402,7 @@ _BOOK: dict[str, Any] = {
     "beta1": 0.5,
     "beta2": 0.999,
     "g_every": 5,
-    "max_epoch": 200,
+    "anneal": 0.0,
     "ema_half_life_images": 0,
     "flip": 0.0,
     "translate": 0.0,
@@ -384,23 +411,32 @@ _BOOK: dict[str, Any] = {
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {},
     "book": _BOOK,
+    "book64": {**_BOOK, "batch_size": 64, "g_every": 1},
     "book2": {**_BOOK, "loss": "rahinge", "lr1": 2e-3, "g_every": 2},
     # Arjovsky et al. 2017, algorithm 1; its RMSProp is Adam without the first moment.
     "wgan": {
+        "batch_size": 64,
+        "ndf": 64,
         "loss": "wgan",
         "penalty": "none",
         "clip": 0.01,
         "d_norm": "batch",
+        "projected": False,
         "lr1": 5e-5,
         "lr2": 5e-5,
+        "anneal": 0.0,
         "g_every": 5,
     },
     # Gulrajani et al. 2017, algorithm 1.
     "wgan-gp": {
+        "batch_size": 64,
+        "ndf": 64,
         "loss": "wgan",
         "penalty": "gp",
+        "projected": False,
         "penalty_weight": 10.0,
         "penalty_every": 1,
+        "anneal": 0.0,
         "lr1": 1e-4,
         "lr2": 1e-4,
         "beta2": 0.9,
@@ -408,6 +444,39 @@ PRESETS: dict[Preset, dict[str, Any]] = {
     },
 }
 """Options by preset. An option typed by the user wins over its preset."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is chosen for a budget on one class of machines.
+
+    Args:
+        least_images: the default networks see at least so many images in the budget.
+        options: what is chosen; an option typed by the user wins.
+        expect: what faces to expect, in words.
+    """
+
+    least_images: float
+    options: Mapping[str, Any]
+    expect: str
+
+
+PLANS = (
+    Plan(least_images=0, options={}, expect="faces only to be guessed at"),
+    Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
+    Plan(least_images=100_000, options={}, expect="clear faces, an eye smeared in one of ten"),
+    Plan(
+        least_images=2e6,
+        options={"ndf": 64, "batch_size": 64},
+        expect="better faces than two CPU cores draw in 20 minutes; not measured on such a machine",
+    ),
+    Plan(
+        least_images=1e7,
+        options={"ngf": 128, "ndf": 128, "batch_size": 128},
+        expect="better faces than two CPU cores draw in 20 minutes; not measured on such a machine",
+    ),
+)
+"""What a budget chooses, by what the machine can do in it; the last row that fits. Measured: docs/experiments.md."""
 
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
@@ -439,6 +508,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "clip": (0, math.inf),
     "lr1": (0, 1),
     "lr2": (0, 1),
+    "anneal": (0, 1),
     "beta1": (0, 0.9999),
     "beta2": (0, 0.99999),
     "d_every": (1, math.inf),
@@ -497,6 +567,8 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
     """
     if config_type is not TrainConfig:
         return config_type(**typed)
+    if typed.get("init") == RELEASED_NAME:
+        typed = {**typed, "init": RELEASED}
     of_the_book = typed.get("netg_path") or typed.get("netd_path")
     preset: Preset = typed.get("preset", "book" if of_the_book else "default")
     return config_type(**{"preset": preset, **PRESETS[preset], **typed})

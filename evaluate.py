@@ -20,6 +20,7 @@ from gan import evaluation, features, report, sampling
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line
 from gan.device import choose_device
+from gan.encoder import SIZE
 from gan.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
 from gan.faces import Pack, has_faces, open_pack
 from gan.features import Extractor
@@ -153,7 +154,7 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
             )
         name = "the released generator" if config.fake == RELEASED else str(config.fake)
         return Subject(sampler, None, f"{name}, {sampler.images_seen:,} images seen")
-    pack = open_pack(config.fake, config.image_size or features.SIZE)
+    pack = open_pack(config.fake, config.image_size or SIZE)
     return Subject(None, pack, str(config.fake))
 
 
@@ -194,11 +195,11 @@ def known_faces(subject: Subject) -> Path | None:
 def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
     """The real faces that come with the program."""
     reference = evaluation.load_reference(n)
-    if extractor.name != reference.extractor or (subject.size, subject.channels) != (features.SIZE, 3):
+    if extractor.name != reference.extractor or (subject.size, subject.channels) != (SIZE, 3):
         grey = " and grey" if subject.channels == 1 else ""
         raise ConfigError(
             f"the real faces that come with the program are known by their features ({reference.extractor}) at "
-            f"{features.SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels{grey}; give faces: "
+            f"{SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels{grey}; give faces: "
             "--real=FOLDER"
         )
     floor = reference.reals.measure_features(reference.other)

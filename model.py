@@ -8,13 +8,17 @@ resolutions with residual blocks at each, as the book proposes to try.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv_transpose2d, pad
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import is_parametrized
 
 from config import Arch, ModelConfig, Norm, ToRGB
+from gan.encoder import WIDTHS, Encoder, frozen, fused
 
 
 class Generator(nn.Module):
@@ -26,7 +30,7 @@ class Generator(nn.Module):
         layers: list[nn.Module] = [nn.ConvTranspose2d(config.nz, widths[0], 4, 1, 0, bias=False)]  # (N, 8 ngf, 4, 4)
         for (width, narrower), depth in zip(pairwise(widths), depths, strict=False):
             layers += [GeneratorBlock(width) for _ in range(depth)]
-            layers += grow(config.arch, width, narrower)  # (N, ..., twice the size)
+            layers += grow(config, width, narrower)  # (N, ..., twice the size)
         layers += [GeneratorBlock(widths[-1]) for _ in range(depths[-1])]
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(True)]
         layers += [*to_rgb(config.to_rgb, widths[-1], config.channels, config.last_factor), nn.Tanh()]
@@ -40,7 +44,9 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Faces (N, C, S, S) in [-1, 1] -> logits (N,), high for real. No sigmoid: the losses work on logits."""
+    """Faces (N, C, S, S) in [-1, 1] -> logits, high for real. No sigmoid: the losses work on logits."""
+
+    projected: Projected | None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -60,10 +66,62 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
+        self.projected = Projected() if config.projected else None
 
     def forward(self, faces: Tensor) -> Tensor:
-        """Judge faces: (N, C, S, S) -> (N,)."""
+        """Judge faces: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them."""
+        logits = self.plain(faces)
+        return logits if self.projected is None else torch.cat([logits[:, None], self.projected(faces)], 1)
+
+    def plain(self, faces: Tensor) -> Tensor:
+        """Judge faces without the projected heads: (N, C, S, S) -> (N,)."""
         return self.main(faces).flatten()
+
+
+class Projected(nn.Module):
+    """Judges faces by what a frozen encoder sees at three depths (Sauer et al. 2021, "Projected GANs converge faster").
+
+    The encoder knows faces before the training begins, so that the generator learns at once what a face is and how
+    they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must see.
+    Here it has no weights: `load` gives it those that come with the program, a checkpoint its own.
+    """
+
+    scales: Tensor
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.encoder = frozen(fused(Encoder().eval()))
+        self.register_buffer("scales", torch.ones(len(WIDTHS) - 1))
+        self.heads = nn.ModuleList(
+            head(seen, width, halvings) for seen, halvings in zip(WIDTHS[1:], (2, 1, 0), strict=True)
+        )
+
+    def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
+        """Take a trained encoder.
+
+        Args:
+            weights: of `gan.encoder.Encoder`.
+            scales: what its three depths are divided by, (3,).
+        """
+        encoder = Encoder()
+        encoder.load_state_dict(weights)
+        self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
+        self.scales.copy_(scales)
+
+    def forward(self, faces: Tensor) -> Tensor:
+        """(N, C, S, S) in [-1, 1] -> (N, 3): a logit of each head, the mean over its places."""
+        maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))
+        judged = zip(self.heads, maps, self.scales, strict=True)
+        return torch.stack([head(seen / scale).mean((1, 2, 3)) for head, seen, scale in judged], 1)
+
+
+def head(seen: int, width: int, halvings: int) -> nn.Sequential:
+    """(N, seen, R, R) -> logits (N, 1, ., .): convolutions with spectral norm, down to a 16th of the face's size."""
+    layers: list[nn.Module] = [spectral_norm(nn.Conv2d(seen, width, 3, 1, 1)), nn.LeakyReLU(0.2, True)]
+    for _ in range(halvings):
+        layers += [spectral_norm(nn.Conv2d(width, width, 4, 2, 1)), nn.LeakyReLU(0.2, True)]
+    layers += [spectral_norm(nn.Conv2d(width, width, 3, 1, 1)), nn.LeakyReLU(0.2, True)]
+    return nn.Sequential(*layers, spectral_norm(nn.Conv2d(width, 1, 3, 1, 1)))
 
 
 def shape(config: ModelConfig, width: int) -> tuple[list[int], list[int]]:
@@ -74,10 +132,13 @@ def shape(config: ModelConfig, width: int) -> tuple[list[int], list[int]]:
     )
 
 
-def grow(arch: Arch, width: int, narrower: int) -> list[nn.Module]:
+def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
     """The generator's way to twice the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
-    if arch == "dcgan":
-        return [nn.BatchNorm2d(width), nn.ReLU(True), nn.ConvTranspose2d(width, narrower, 4, 2, 1, bias=False)]
+    if config.arch == "dcgan":
+        norm = [nn.BatchNorm2d(width), nn.ReLU(True)]
+        if config.up == "nearest":
+            return [*norm, NearestConv(width, narrower, 3, bias=False)]
+        return [*norm, nn.ConvTranspose2d(width, narrower, 4, 2, 1, bias=False)]
     return [Shortcut(width, narrower, 1, bias=False), nn.Upsample(scale_factor=2)]  # 1x1 first: a quarter of the work
 
 
@@ -87,6 +148,21 @@ def shrink(arch: Arch, width: int, wider: int, norm: Norm) -> list[nn.Module]:
     if arch == "dcgan":
         return [*normed(nn.Conv2d(width, wider, 4, 2, 1, bias=bias), norm), nn.LeakyReLU(0.2, True)]
     return [nn.AvgPool2d(2), normed(Shortcut(width, wider, 1, bias=bias), norm)[0]]
+
+
+class NearestConv(nn.ConvTranspose2d):
+    """Nearest-neighbour upsampling to twice the size and a 3x3 convolution: (N, C, R, R) -> (N, D, 2 R, 2 R).
+
+    A transposed convolution of kernel 4 and stride 2 has other weights for each of the four pixels that come from one,
+    and draws chequerboards on flat ground; this cannot. It is computed as one all the same, whose kernel is the sum of
+    four shifted ones, for less than half of the work (after Karras et al. 2018).
+    """
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """(N, C, R, R) -> (N, D, 2 R, 2 R)."""
+        w = self.weight
+        kernel = pad(w, (0, 1, 0, 1)) + pad(w, (1, 0, 0, 1)) + pad(w, (0, 1, 1, 0)) + pad(w, (1, 0, 1, 0))
+        return conv_transpose2d(input, kernel, stride=2, padding=1)
 
 
 class Shortcut(nn.Conv2d):
@@ -136,17 +212,27 @@ def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Modul
 
     The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which draws a
     grid of speckle (Odena et al. 2016). `smooth` fits fewer channels to full size by bilinear interpolation, which
-    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid.
+    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid. `slim` does the
+    same for less: half the channels, and the norm where there are fewer pixels.
     """
     if kind == "book":
         return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]
-    half = max(1, width // 2)
+    if kind == "smooth":
+        half = max(1, width // 2)
+        return [
+            nn.Conv2d(width, half, 1, bias=False),
+            nn.Upsample(scale_factor=factor, mode="bilinear"),
+            nn.BatchNorm2d(half),
+            nn.ReLU(True),
+            nn.Conv2d(half, channels, 3, 1, 1, bias=False),
+        ]
+    few = max(1, width // 4)
     return [
-        nn.Conv2d(width, half, 1, bias=False),
+        nn.Conv2d(width, few, 1, bias=False),
+        nn.BatchNorm2d(few),  # before the interpolation, where it has fewer pixels to look at
         nn.Upsample(scale_factor=factor, mode="bilinear"),
-        nn.BatchNorm2d(half),
-        nn.ReLU(True),
-        nn.Conv2d(half, channels, 3, 1, 1, bias=False),
+        nn.LeakyReLU(0.2, True),
+        nn.Conv2d(few, channels, 3, 1, 1, bias=False),
     ]
 
 

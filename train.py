@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from config import SYNTHETIC, CheckpointError, ConfigError, TrainConfig
-from gan import checkpoint, debugger, ema, features, images, latent, losses, tensorboard_log, visdom_page
+from config import SYNTHETIC, CheckpointError, ConfigError, Precision, TrainConfig
+from gan import checkpoint, debugger, ema, features, images, latent, losses, plan, tensorboard_log, visdom_page
 from gan.augment import augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
@@ -37,6 +37,9 @@ from gan.run import (
 )
 from gan.sampling import BATCH
 
+CLOSING_SECONDS = 2.0
+"""What a preview and a save take at the end of a run that was taken up again; a new one has timed them."""
+
 RETRIES = 3
 """How often a run is rolled back from a loss that is not a number before it gives up."""
 
@@ -49,14 +52,6 @@ def due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def annealed(seconds: float, budget: float | None) -> float:
-    """Share of the learning rates: 1, but over the second half of a budget of minutes it falls to 0 in a line.
-
-    What the networks do at a constant rate is circle round each other; as it falls they settle.
-    """
-    return 1.0 if budget is None else min(1.0, max(0.0, 2 - seconds / (30 * budget)))
-
-
 def train(
     run: Run,
     state: TrainingState,
@@ -65,27 +60,37 @@ def train(
     stopping: Callable[[], bool],
     judge: Judge | None = None,
 ) -> None:
-    """The training loop, from the state's step to the end of the last epoch or until `stopping()`."""
+    """The training loop, from the state's step to the end of the last epoch or of the budget, or until `stopping()`."""
     config, device, n = run.config, run.device, run.config.batch_size
     generator, discriminator = state.generator, state.discriminator
     cast = functools.partial(autocast, device, run.precision)
     moves = functools.partial(
         draw_moves, n=n, image_size=config.image_size, flip=config.flip, translate=config.translate
     )
-    last, saved, ended = batches.steps(config.max_epoch), time.monotonic(), False
+    last, saved, ended = batches.steps(config.epochs), time.monotonic(), False
     debug_file = debugger.DebugFile(config.debug_file)
+    closing = CLOSING_SECONDS
     if state.step == 0:
+        since = time.perf_counter()
         preview(run, state, monitor)
         save(run, state, monitor)
+        closing = time.perf_counter() - since
+
+    def done() -> float:
+        """The share of the budget that is spent; a preview, a save and a measurement at its end belong to it."""
+        if config.budget is None:
+            return 0.0
+        reserved = closing + (judge.cost() if judge is not None and measured_last(config, judge) else 0.0)
+        return state.leg.done(monitor.seconds, 60 * config.budget - min(reserved, 30 * config.budget))
 
     while not ended:
         if debug_file.asks():
             with monitor.paused(), debugger.leaving:
                 breakpoint()  # run, state, batches and monitor are at hand
                 monitor.say("going on")
+        state.scale_rates(state.leg.rates(done(), config.anneal) if config.budget is not None else 1.0)
         state.step += 1
         random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
-        state.scale_rates(annealed(monitor.seconds, config.budget))
         waiting = time.perf_counter()
         real = batches(state.step)  # (n, 3, S, S)
         monitor.data_seconds += time.perf_counter() - waiting
@@ -101,9 +106,10 @@ def train(
                 d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
                 if config.penalty != "none" and due(state.step, config.penalty_every):  # lazy: rarer, so weighted up
                     noise = torch.Generator(device).manual_seed(int(random("penalty").integers(2**31)))
-                    batch = real_moved, real_logits, fake_moved, fake_logits
+                    plain = real_logits.view(n, -1)[:, 0], fake_logits.view(n, -1)[:, 0]  # heads have spectral norm
+                    batch = real_moved, plain[0], fake_moved, plain[1]
                     penalties = losses.gradient_penalties(
-                        config.penalty, discriminator, *batch, noise, config.penalty_noise
+                        config.penalty, discriminator.plain, *batch, noise, config.penalty_noise
                     )
                     loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
                     monitor.add(**penalties)
@@ -134,9 +140,9 @@ def train(
             monitor.add(g_loss=g_loss)
 
         # Between steps: measure, log, preview, save. None of it changes the training.
-        ending = state.step == last or stopping()
-        complete = ending and is_complete(config, state, last, monitor)
-        measured = judge is not None and measure(run, state, judge, monitor, complete)
+        state.finished = state.step >= last or done() >= 1
+        ending = state.finished or stopping()
+        measured = judge is not None and measure(run, state, judge, monitor)
         numbered = epochs_due(batches, state.step, config.save_every)
         save_due = ending or numbered or time.monotonic() - saved > 60 * config.save_minutes
         if save_due or measured or due(state.step, config.log_every):
@@ -163,7 +169,15 @@ def epochs_due(batches: Batches, step: int, every: int) -> bool:
     return batches.epochs(step) // every > batches.epochs(step - 1) // every
 
 
-def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor, last: bool) -> bool:
+def measured_last(config: TrainConfig, judge: Judge) -> bool:
+    """Whether a finished run is measured at its end, beyond the share of the time that measurements have.
+
+    What was measured before must not be the last word, and a budget keeps a tenth of its minutes for it.
+    """
+    return judge.best is not None or (config.budget is not None and judge.cost() <= 6 * config.budget)
+
+
+def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> bool:
     """Measure the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
 
     Args:
@@ -171,19 +185,17 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor, last
         state: whose average is measured.
         judge: measures it.
         monitor: says whether there is time, and is told.
-        last: whether the run is complete. Then what was measured before is never left as the last word.
 
     Returns:
         Whether it was measured; the metrics wait for the next row of the log.
     """
     config, seen = run.config, state.step * run.config.batch_size
     now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
-    again = last and judge.best is not None
-    if not (now or last) or not (again or monitor.may_spend()) or not state.is_finite():
+    if not (now or state.finished) or not state.is_finite():
         return False
     since = time.perf_counter()
     try:
-        if not again and not monitor.may_spend(judge.cost()):
+        if not (state.finished and measured_last(config, judge)) and not monitor.may_spend(judge.cost()):
             return False
         found = judge.measure(averaged(run, state), config.model, run.precision)
     except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
@@ -202,11 +214,6 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor, last
         except CheckpointError as error:
             monitor.say(f"{error}; training goes on, the last good file stays")
     return True
-
-
-def is_complete(config: TrainConfig, state: TrainingState, last: int, monitor: Monitor) -> bool:
-    """Whether a run has done all it was to do, by epochs or by minutes."""
-    return state.step >= last or (config.budget is not None and monitor.seconds >= 60 * config.budget)
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor) -> None:
@@ -281,7 +288,7 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
 
 def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = None) -> None:
     """Make everything that a sitting needs, and train; from the checkpoint `path` where there is one."""
-    content = None
+    since, content = time.perf_counter(), None
     if path is not None:
         config, content = resumed(config, typed, path)
     elif config.init or config.netg_path or config.netd_path:
@@ -302,12 +309,18 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
             f"{path}: has other faces than {config.data_path} ({content['faces']['training']} then, "
             f"{len(training)} now); give its own --data_path, or start a new run from its weights: --init={path}"
         )
-    batches = Batches(pack, training, config.batch_size, config.seed, device)
     precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
-    run = Run(folder, config, device, precision, faces)
-    print(f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True)
     try:
+        if content is None:
+            config = planned(config, typed, device, precision, since)
+        batches = Batches(pack, training, config.batch_size, config.seed, device)
+        run = Run(folder, config, device, precision, faces)
+        print(
+            f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True
+        )
         state = TrainingState(config, device)
+        if content is None:
+            state.load_encoder()  # where old weights bring one of their own it takes this one's place
         if content is not None and path is not None:
             state.load(content, path)
             keep_later(path, state.step)
@@ -316,13 +329,16 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         elif config.netg_path or config.netd_path:
             state.load_book(config.netg_path, config.netd_path)
         seconds = 0.0 if content is None else content["seconds"]
-        if more := extension(config, state.step >= batches.steps(config.max_epoch), seconds):
-            print(f"this run has finished; to go on: python train.py --resume={folder} {more}")
+        if content is not None and "budget" in typed:
+            state.begin_leg(seconds)
+        state.finished = state.finished and (config.budget is not None or state.step >= batches.steps(config.epochs))
+        if state.finished:
+            print(f"this run has finished; to go on: python train.py --resume={folder} {extension(config)}")
             return
         judge = open_judge(run, pack, training, held_out)
         with alone(run.folder) if content is None else contextlib.nullcontext():
             run.write_config()
-            sitting(run, state, batches, seconds, judge)
+            sitting(run, state, batches, seconds, judge, since)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -332,19 +348,25 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         ) from error
 
 
-def extension(config: TrainConfig, complete: bool, seconds: float) -> str:
-    """The option that makes a finished run longer; empty while it is not finished.
+def planned(
+    config: TrainConfig, typed: Mapping[str, Any], device: torch.device, precision: Precision, since: float
+) -> TrainConfig:
+    """The config with what suits its budget, which runs since `since`, on this machine; says what was chosen."""
+    if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
+        return config
+    left = 60 * config.budget - (time.perf_counter() - since)
+    chosen = plan.choose(config, typed, device, precision, left)
+    options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
+    print(
+        f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
+        f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
+    )
+    return chosen.config
 
-    Args:
-        config: its options.
-        complete: whether it has done all its epochs.
-        seconds: its training time so far.
-    """
-    if complete:
-        return f"--max_epoch={config.max_epoch + 50}"
-    if config.budget is not None and seconds >= 60 * config.budget:
-        return f"--budget={config.budget * 2:g}"
-    return ""
+
+def extension(config: TrainConfig) -> str:
+    """The option that makes a finished run longer: by as many minutes again, or by some epochs."""
+    return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
 def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
@@ -359,8 +381,10 @@ def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray)
     return Judge(pack, training, held_out, extractor, config.eval_metric, best)
 
 
-def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float, judge: Judge | None) -> None:
-    """Train until the run ends or is stopped, and say what to do next."""
+def sitting(
+    run: Run, state: TrainingState, batches: Batches, seconds: float, judge: Judge | None, since: float
+) -> None:
+    """Train until the run ends or is stopped, and say what to do next. Preparing it began at `since`."""
     config, first = run.config, state.step
     samples = config.save_path or run.folder / "samples"
     outputs: list[Output] = []
@@ -374,21 +398,22 @@ def sitting(run: Run, state: TrainingState, batches: Batches, seconds: float, ju
         print(told, flush=True)
         if page is not None:
             outputs.append(page)
-    monitor = Monitor(run.folder, samples, len(batches), config.max_epoch, state.step, seconds, config.budget, outputs)
+    state.leg = dataclasses.replace(state.leg, seconds=state.leg.seconds - (time.perf_counter() - since))
+    ends = None if config.budget is None else state.leg.seconds + 60 * config.budget
+    monitor = Monitor(run.folder, samples, len(batches), config.epochs, state.step, seconds, ends, outputs)
     for output in outputs:
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
-    limit = float("inf") if config.budget is None else 60 * config.budget
     try:
         with stop_signals() as asked, contextlib.closing(monitor):
-            train(run, state, batches, monitor, lambda: asked() or monitor.seconds >= limit, judge)
+            train(run, state, batches, monitor, asked, judge)
     except bdb.BdbQuit as error:
         raise ConfigError(
             "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "
             f"whole: python train.py --resume={run.folder}"
         ) from error
-    more = extension(config, state.step >= batches.steps(config.max_epoch), monitor.seconds)
+    more = extension(config) if state.finished else ""
     print(f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
     print(f"samples: {samples}")
     print(f"faces:   python generate.py --checkpoint={run.folder}")

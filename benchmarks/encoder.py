@@ -1,4 +1,8 @@
-"""Train the encoder of `gan/features.py`: PYTHONPATH=. python benchmarks/encoder.py --data_path=FOLDER --tags=CSV.
+"""Train an encoder: PYTHONPATH=. python benchmarks/encoder.py --data_path=FOLDER --tags=CSV.
+
+There are two of one kind: `checkpoints/face-encoder.pt` for what `evaluate.py` measures, and
+`checkpoints/discriminator-encoder.pt` (`--seed=1 --out=checkpoints/discriminator-encoder.pt`) for what the
+discriminator sees. They start from other weights and see the faces in other orders: nobody is judged by his teacher.
 
 Three things are learnt at once from faces of 96 pixels: which two pictures are the same face, cropped, turned and
 tinted differently (Chen et al. 2020, SimCLR); the colours of hair and eyes, where the table `file,hair,eyes` names
@@ -27,8 +31,8 @@ from torch.nn.functional import affine_grid, conv2d, cross_entropy, grid_sample,
 from config import ENCODER
 from gan import checkpoint
 from gan.device import autocast, choose_device, choose_precision, place
+from gan.encoder import SIZE, WIDTHS, Encoder
 from gan.faces import SUFFIXES, open_pack
-from gan.features import SIZE, WIDTHS, Encoder
 from gan.images import to_tensor
 
 TEMPERATURE = 0.2
@@ -158,12 +162,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=10)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=ENCODER)
     options = parser.parse_args()
 
     device = choose_device(None)
     precision = choose_precision("auto", device)
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     pack = open_pack(options.data_path, SIZE)
     names = names_of(options.data_path)
     if len(names) != len(pack.pixels):
@@ -176,7 +181,7 @@ def main() -> None:
     steps = int(options.epochs * len(tags) / options.batch)
     optimizer = torch.optim.AdamW(pupil.parameters(), options.lr, weight_decay=0.01)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, total_steps=steps, pct_start=0.1)
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(options.seed)
     order, start = torch.randperm(len(tags), generator=random), time.monotonic()
     sums = torch.zeros(4)
     for step in range(1, steps + 1):
@@ -232,9 +237,18 @@ def main() -> None:
             print(f"{what}: correlation of guess and truth {r:.3f}")
     encoder.mean.copy_(features.mean(0))
     encoder.deviation.copy_(features.std(0))
+    with torch.no_grad():
+        faces = to_tensor(torch.from_numpy(pack.pixels[:1000])).to(device)
+        scales = torch.stack([seen.square().mean().sqrt() for seen in encoder.maps(faces)]).cpu()
     weights = {name: w.cpu().half() if w.is_floating_point() else w for name, w in encoder.state_dict().items()}
-    credits = {"program": "AnimeGAN, benchmarks/encoder.py", "faces": len(tags), "steps": steps, "batch": options.batch}
-    checkpoint.save(options.out, {"encoder": weights, "credits": {**credits, "minutes": minutes}})
+    credits = {
+        "program": "AnimeGAN, benchmarks/encoder.py",
+        "faces": len(tags),
+        "steps": steps,
+        "batch": options.batch,
+        "seed": options.seed,
+    }
+    checkpoint.save(options.out, {"encoder": weights, "scales": scales, "credits": {**credits, "minutes": minutes}})
     print(f"{options.out}: {os.path.getsize(options.out):,} bytes, {minutes:.0f} minutes")
 
 

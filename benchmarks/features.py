@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from gan import evaluation, features, images
 from gan.device import choose_device
+from gan.encoder import SIZE
 from gan.evaluation import METRICS, Reals
 from gan.faces import open_pack
 
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for pictures of the faults")
     options = parser.parse_args()
     extractor = features.load("faces", None, choose_device(None))
-    pack = open_pack(options.data_path, features.SIZE)
+    pack = open_pack(options.data_path, SIZE)
     first, second = evaluation.choose(pack, options.n, seed=0)
     reals = Reals.of(evaluation.of_pack(pack, first, extractor))
     faces = pack.pixels[second]

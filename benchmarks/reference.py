@@ -14,6 +14,7 @@ from tqdm import tqdm
 from config import REFERENCE
 from gan import evaluation, features
 from gan.device import choose_device
+from gan.encoder import SIZE
 from gan.faces import open_pack
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=REFERENCE)
     options = parser.parse_args()
     extractor = features.load("faces", None, choose_device(None))
-    pack = open_pack(options.data_path, features.SIZE)
+    pack = open_pack(options.data_path, SIZE)
     lots = evaluation.choose(pack, options.n, seed=0)
     with tqdm(total=2 * len(lots[0]), unit="face") as bar:
         first, second = (evaluation.of_pack(pack, lot, extractor, bar.update) for lot in lots)

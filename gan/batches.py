@@ -48,9 +48,9 @@ class Batches:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def steps(self, epochs: int) -> int:
-        """Steps until every face has been seen `epochs` times."""
-        return math.ceil(epochs * len(self) / self.batch_size)
+    def steps(self, epochs: float) -> float:
+        """Steps until every face has been seen `epochs` times, a whole number; infinite for infinitely many."""
+        return math.inf if math.isinf(epochs) else math.ceil(epochs * len(self) / self.batch_size)
 
     def epochs(self, step: int) -> int:
         """Epochs complete after `step` steps."""

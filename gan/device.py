@@ -6,12 +6,14 @@ import contextlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from config import Precision
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
@@ -95,7 +97,7 @@ def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
         yield
 
 
-def place(module: nn.Module, device: torch.device) -> nn.Module:
+def place(module: M, device: torch.device) -> M:
     """Move a network to `device`, channels-last: 10 to 15 % faster convolutions, same numbers."""
     return module.to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 

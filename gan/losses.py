@@ -1,7 +1,8 @@
 """Adversarial losses and gradient penalties, as formulas on logits. Pure: no state, no randomness of their own.
 
-Logits are raw outputs of the discriminator, shape (N,), high for real. softplus keeps a useful gradient at
-every logit, where a logarithm of a sigmoid rounds to nothing.
+Logits are raw outputs of the discriminator, high for real, shape (N,), or (N, K) where it has K heads: each head has a
+loss of its own, and they are summed. softplus keeps a useful gradient at every logit, where a logarithm of a sigmoid
+rounds to nothing.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
             `hinge` (Lim and Ye 2017, Miyato et al. 2018, eq. 16); `rahinge` (relativistic average hinge:
             Jolicoeur-Martineau 2019, appendix; the book's second edition); `rp` (relativistic pairing, the same paper,
             as used by Huang et al. 2024); `wgan` (Arjovsky et al. 2017, eq. 3).
-        real_logits: logits of reals, (N,).
-        fake_logits: logits of fakes, (N,); for `rp` paired with the reals by position.
+        real_logits: logits of reals, (N,) or (N, K).
+        fake_logits: logits of fakes, likewise; for `rp` paired with the reals by position.
 
     Returns:
         The mean loss, a scalar in float32.
     """
     real, fake = real_logits.float(), fake_logits.float()
     if loss == "rp":
-        return softplus(fake - real).mean()
+        return mean(softplus(fake - real))
     if loss == "hinge":
-        return relu(1 - real).mean() + relu(1 + fake).mean()
+        return mean(relu(1 - real)) + mean(relu(1 + fake))
     if loss == "rahinge":
-        return relu(1 - (real - fake.mean())).mean() + relu(1 + (fake - real.mean())).mean()
+        return mean(relu(1 - (real - fake.mean(0)))) + mean(relu(1 + (fake - real.mean(0))))
     if loss == "wgan":
-        return fake.mean() - real.mean()
-    return softplus(-real).mean() + softplus(fake).mean()
+        return mean(fake) - mean(real)
+    return mean(softplus(-real)) + mean(softplus(fake))
 
 
 def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) -> Tensor:
@@ -52,8 +53,8 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
 
     Args:
         loss: as in `discriminator_loss`.
-        real_logits: logits of reals, (N,), a constant here; None where the loss needs none.
-        fake_logits: logits of fakes, (N,).
+        real_logits: logits of reals, (N,) or (N, K), a constant here; None where the loss needs none.
+        fake_logits: logits of fakes, likewise.
 
     Returns:
         The mean loss, a scalar in float32.
@@ -66,8 +67,13 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
             raise ValueError(f"loss {loss!r} compares fakes with reals; got no real logits")
         return discriminator_loss(loss, fake_logits, real_logits)
     if loss in ("hinge", "wgan"):
-        return -fake_logits.float().mean()
-    return softplus(-fake_logits.float()).mean()
+        return mean(-fake_logits.float())
+    return mean(softplus(-fake_logits.float()))
+
+
+def mean(losses: Tensor) -> Tensor:
+    """Over the batch, of the sum over heads: (N,) or (N, K) -> a scalar."""
+    return losses.mean(0).sum()
 
 
 def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:

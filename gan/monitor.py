@@ -54,10 +54,10 @@ class Monitor:
         run: folder of the run; `log.jsonl` is written there.
         save_path: folder of the preview grids.
         faces: faces in an epoch.
-        max_epoch: epochs of the run.
+        max_epoch: epochs of the run; infinite where minutes alone end it.
         step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
         seconds: training time before that.
-        budget: minutes of training the run may take; None for no limit.
+        ends: training time at which the run's budget ends, seconds; None without one.
         outputs: what else shows the run.
     """
 
@@ -66,13 +66,13 @@ class Monitor:
         run: Path,
         save_path: Path,
         faces: int,
-        max_epoch: int,
+        max_epoch: float,
         step: int = 0,
         seconds: float = 0.0,
-        budget: float | None = None,
+        ends: float | None = None,
         outputs: Sequence[Output] = (),
     ) -> None:
-        self.budget, self.outputs = budget, outputs
+        self.ends, self.outputs = ends, outputs
         self.log, self.save_path, self.faces, self.max_epoch = run / "log.jsonl", save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds = 0.0
@@ -160,8 +160,9 @@ class Monitor:
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
+        limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
         parts = [
-            f"epoch {min(seen // self.faces + 1, self.max_epoch)}/{self.max_epoch}",
+            f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
             f"{seen:,} images",
             f"{rate:.0f}/s",
             f"{_duration(self._left(max(0, total - seen) / rate))} left",
@@ -177,7 +178,7 @@ class Monitor:
 
     def _left(self, seconds: float) -> float:
         """Seconds to the end of the last epoch or of the budget, whichever comes first."""
-        return seconds if self.budget is None else max(0.0, min(seconds, 60 * self.budget - self.seconds))
+        return seconds if self.ends is None else max(0.0, min(seconds, self.ends - self.seconds))
 
     def say(self, text: str) -> None:
         """A line for the user, above the status line."""

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from config import (
     CHANGEABLE_ON_RESUME,
+    D_ENCODER,
     RUNS,
     CheckpointError,
     ConfigError,
@@ -29,6 +30,8 @@ from config import (
 from gan import book_weights, checkpoint, ema
 from gan.command_line import BARE
 from gan.device import adam, describe, place
+from gan.encoder import Encoder
+from gan.plan import Leg
 from model import Discriminator, Generator
 
 NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
@@ -43,6 +46,7 @@ class TrainingState:
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         torch.manual_seed(config.seed)  # the initial weights are all that is drawn from torch's own generator
         self.step = self.retries = 0
+        self.leg, self.finished = Leg(), False
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
         self.ema = ema.average_of(self.generator)
@@ -58,7 +62,13 @@ class TrainingState:
 
     def content(self) -> dict[str, Any]:
         """The state as tensors, numbers and dicts."""
-        return {"step": self.step, "retries": self.retries, **{p: getattr(self, p).state_dict() for p in self.PARTS}}
+        return {
+            "step": self.step,
+            "retries": self.retries,
+            "leg": dataclasses.asdict(self.leg),
+            "finished": self.finished,
+            **{part: getattr(self, part).state_dict() for part in self.PARTS},
+        }
 
     def load(self, content: Mapping[str, Any], path: Path) -> None:
         """Take the state from a checkpoint's content, all of it.
@@ -71,6 +81,15 @@ class TrainingState:
         self.g_optimizer.load_state_dict(content["g_optimizer"])
         self.d_optimizer.load_state_dict(content["d_optimizer"])
         self.step, self.retries = content["step"], content["retries"]
+        self.leg, self.finished = Leg(**content.get("leg", {})), content.get("finished", False)  # these came later
+
+    def begin_leg(self, seconds: float) -> None:
+        """Make the run longer, from here on.
+
+        Args:
+            seconds: its training time so far.
+        """
+        self.leg, self.finished = Leg(self.step, seconds), False
 
     def load_initial(self, path: Path, device: torch.device) -> None:
         """Start from the weights of another run or of a released file, with new optimizers.
@@ -83,6 +102,23 @@ class TrainingState:
         weights = {"generator": content["ema"], **content}
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
+
+    def load_encoder(self, path: Path = D_ENCODER) -> None:
+        """Give a new run's discriminator the encoder that comes with the program, where it is to have one.
+
+        Raises:
+            CheckpointError: its file is missing or damaged.
+        """
+        if self.discriminator.projected is None:
+            return
+        if not path.is_file():
+            raise CheckpointError(
+                f"{path}: no such checkpoint; it comes with the program, and the discriminator sees through it; fetch "
+                "it again with git checkout -- checkpoints, or train with --noprojected"
+            )
+        content = checkpoint.load(path, required=("encoder", "scales"))
+        checkpoint.load_weights(Encoder(), content["encoder"], "encoder", path)
+        self.discriminator.projected.load(content["encoder"], content["scales"])
 
     def load_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
         """Start from weights that the book's program saved, one network or both, with new optimizers.
@@ -240,6 +276,8 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
                 f"run from these weights with --init={path}"
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
+    if ("budget" in typed) != ("max_epoch" in typed):  # what was typed now ends the run
+        changed = {"budget": None, "max_epoch": None, **changed}
     return dataclasses.replace(stored, **changed), content
 
 
@@ -254,9 +292,12 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         own = {field.name for field in dataclasses.fields(ModelConfig)}
         found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
+        found = {"projected": False, "up": "transposed", **found}  # these came later
         given = str(path)
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+        found |= {"up": "transposed"} if config.netg_path else {}
+        found |= {"projected": False} if config.netd_path else {}
         given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
     for name, value in found.items():
         if typed.get(name, value) != value:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from config import CheckpointError, ModelConfig
 from gan import book_weights, checkpoint, device, images, latent
@@ -64,9 +64,12 @@ class Sampler:
         if (discriminator := self.discriminator) is None:
             raise ValueError("no discriminator to choose by")
 
+        def judge(faces: Tensor) -> Tensor:
+            return discriminator(faces).view(len(faces), -1).mean(1).cpu()
+
         def ranked() -> Iterator[tuple[float, int]]:
             done = 0
-            for logits in self._batches(seeds, lambda z: discriminator(self.generator(z)).cpu(), mean, std):
+            for logits in self._batches(seeds, lambda z: judge(self.generator(z)), mean, std):
                 yield from zip(logits.tolist(), seeds[done : done + len(logits)], strict=True)
                 done += len(logits)
                 progress(len(logits))

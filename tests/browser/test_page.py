@@ -17,7 +17,7 @@ from gan.monitor import Monitor
 from gan.visdom_page import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--log_every=5", "--plot_every=50"]
+SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --log_every=5 --plot_every=50".split()
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",

@@ -251,22 +251,53 @@ def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Comm
     assert "--data_path=synthetic" in done.stderr
 
 
-def test_a_budget_ends_the_run_in_time_and_can_be_extended(faces: Path, tmp_path: Path, run_here: Command) -> None:
-    words = [*SMALL, f"--data_path={faces}", "--run=a"]
-    done = run_here("train.py", *words, "--budget=0.05")
+def test_a_budget_ends_the_run_in_time_and_another_one_makes_it_longer(
+    faces: Path, tmp_path: Path, run_here: Command
+) -> None:
+    done = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2")
 
+    assert done.returncode == 0, done.stderr
+    assert "0.2 minutes on CPU" in done.stdout
+    assert "images/s measured; chosen: bf16" in done.stdout
     assert "finished at step" in done.stdout
-    assert "python train.py --resume=checkpoints/a --budget=0.1" in done.stdout.replace(os.sep, "/")
+    assert "python train.py --resume=checkpoints/a --budget=0.2\n" in done.stdout.replace(os.sep, "/")
     first = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
-    assert 3 <= first["seconds"] < 8
-    assert first["step"] > 3
+    assert first["finished"]
+    assert 6 < first["seconds"] - first["leg"]["seconds"] < 14
+    assert 0 < -first["leg"]["seconds"] < 10  # reading and measuring
+    assert f"step-{first['step']:08d}.png" in [path.name for path in (tmp_path / "checkpoints/a/samples").iterdir()]
 
     refused = run_here("train.py", "--resume")
     assert refused.returncode == 0
     assert "this run has finished; to go on: python train.py --resume=" in refused.stdout
 
-    assert run_here("train.py", "--resume", f"--budget={first['seconds'] / 60 + 0.02}").returncode == 0
-    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] > first["step"]
+    assert run_here("train.py", "--resume", "--budget=0.1").returncode == 0
+    second = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert second["finished"]
+    assert second["step"] > second["leg"]["step"] == first["step"]
+    assert 2 < second["seconds"] - second["leg"]["seconds"] < 8
+
+    assert run_here("train.py", "--resume", f"--max_epoch={second['step'] * 16 // 75 + 2}").returncode == 0
+    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] > second["step"]
+
+
+def test_a_stopped_run_goes_on_with_what_is_left_of_its_budget(
+    faces: Path, tmp_path: Path, run_here: Command, start: Start
+) -> None:
+    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.4", "--save_minutes=0.01")
+    wait_until(lambda: (tmp_path / "checkpoints/a/log.jsonl").exists(), process)
+    process.kill()
+    process.communicate(timeout=100)
+    before = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+
+    done = run_here("train.py", "--resume")
+
+    assert "finished at step" in done.stdout
+    after = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    assert not before["finished"]
+    assert after["step"] > before["step"]
+    assert after["leg"]["step"] == 0
+    assert 15 < after["seconds"] - after["leg"]["seconds"] < 28
 
 
 def test_a_film_of_the_previews(again: Path, tmp_path: Path, run_here: Command) -> None:

@@ -299,12 +299,15 @@ def test_help_fits_the_terminal(config_type: type, width: int) -> None:
 
 def test_help_says_types_defaults_and_presets() -> None:
     text = " ".join(help_text(TrainConfig, "train.py", 80).split())
-    assert "--batch_size=INT faces per step. (default=64; book=256; book2=256)" in text
+    assert "--batch_size=INT faces per step. (default=32; book=256; book64=64; book2=256; wgan=64; wgan-gp=64)" in text
     assert "--[no]gpu train on the GPU" in text
     assert "--resume[=TEXT] go on" in text
     assert "--run=TEXT name of the run" in text
     assert "--penalty=none|exact|approximate|gp gradient penalty" in text
-    assert "slope between them at 1. (default=approximate; book=none; book2=none; wgan=none; wgan-gp=gp)" in text
+    assert (
+        "slope between them at 1. (default=approximate; book=none; book64=none; book2=none; wgan=none; wgan-gp=gp)"
+        in text
+    )
     assert "--widths=INT,INT,... channels of both networks" in text
     assert "(default=checkpoints/anime-faces-96.pt)" in help_text(GenerateConfig, "generate.py", 80)
 

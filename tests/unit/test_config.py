@@ -15,6 +15,7 @@ from config import (
     GENERATE_LIMITS,
     IMAGE_SIZES,
     PRESETS,
+    RELEASED,
     TRAIN_LIMITS,
     CheckpointError,
     ConfigError,
@@ -57,7 +58,7 @@ def test_book_preset_is_the_first_edition() -> None:
     assert (book.nz, book.ngf, book.ndf, book.image_size, book.batch_size) == (100, 64, 64, 96, 256)
     assert (book.lr1, book.lr2, book.beta1, book.beta2) == (2e-4, 2e-4, 0.5, 0.999)
     assert (book.loss, book.penalty, book.d_norm, book.to_rgb) == ("bce", "none", "batch", "book")
-    assert (book.d_every, book.g_every, book.max_epoch) == (1, 5, 200)
+    assert (book.d_every, book.g_every, book.epochs) == (1, 5, 200)
     assert (book.ema_half_life_images, book.flip, book.translate, book.holdout) == (0, 0, 0, 0)
 
 
@@ -268,3 +269,8 @@ def test_configs_cannot_be_changed() -> None:
 
 def test_all_errors_of_users_are_caught_as_one() -> None:
     assert all(issubclass(error, UserError) for error in (ConfigError, DataError, CheckpointError))
+
+
+def test_released_is_the_file_that_comes_with_the_program() -> None:
+    assert resolve(TrainConfig, {"init": Path("released")}).init == RELEASED
+    assert resolve(TrainConfig, {"init": Path("runs/released")}).init == Path("runs/released")

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from config import ENCODER, CheckpointError, ConfigError
 from gan import checkpoint, features, synthetic
+from gan.encoder import Encoder, fused
 from gan.faces import Pack, open_pack
-from gan.features import Encoder, Extractor
+from gan.features import Extractor
 from gan.images import to_tensor
 
 CPU = torch.device("cpu")
@@ -53,7 +54,7 @@ def test_folding_the_norms_changes_no_feature(faces: np.ndarray) -> None:
     images = to_tensor(torch.from_numpy(faces))
     encoder(images)  # gives its norms statistics
     plain = encoder.eval()(images)
-    torch.testing.assert_close(features.fused(encoder)(images), plain, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused(encoder)(images), plain, rtol=1e-4, atol=1e-5)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in encoder.modules())
 
 

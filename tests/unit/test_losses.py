@@ -242,3 +242,14 @@ def test_gp_is_taken_between_reals_and_fakes_at_a_place_of_each_pair_alone() -> 
     few = [penalties_of("gp", torch.zeros(2, 3, 2, 2), fake[:2], seed)["gp_penalty"] for seed in range(50)]
     spread = torch.tensor(few).std().item()  # of the mean of two independent ones, not of one shared
     assert spread == pytest.approx(7.2 / math.sqrt(2), rel=0.35)
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_heads_have_losses_of_their_own_that_are_summed(loss: Loss) -> None:
+    random = torch.Generator().manual_seed(0)
+    real, fake = (torch.randn(6, 3, generator=random) for _ in range(2))
+    columns = [(real[:, i], fake[:, i]) for i in range(3)]
+    expected = sum(discriminator_loss(loss, r, f) for r, f in columns)
+    torch.testing.assert_close(discriminator_loss(loss, real, fake), expected)
+    expected = sum(generator_loss(loss, r, f) for r, f in columns)
+    torch.testing.assert_close(generator_loss(loss, real, fake), expected)

@@ -7,10 +7,12 @@ from typing import Any, get_args
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv2d, interpolate
 
 from config import IMAGE_SIZES, Arch, ModelConfig, ToRGB
+from gan.encoder import Encoder
 from gan.losses import exact_penalty
-from model import Discriminator, DiscriminatorBlock, Generator, GeneratorBlock, Shortcut
+from model import Discriminator, DiscriminatorBlock, Generator, GeneratorBlock, NearestConv, Projected, Shortcut
 
 ENDINGS = get_args(ToRGB)
 ARCHS = get_args(Arch)
@@ -115,7 +117,8 @@ def test_single_face_gets_a_logit_of_shape_one(d_norm: str) -> None:
 
 @pytest.mark.parametrize("to_rgb", ENDINGS)
 def test_faces_fill_the_range_and_never_leave_it(to_rgb: str) -> None:
-    generator = Generator(changed(SMALL, to_rgb=to_rgb))
+    torch.manual_seed(0)
+    generator = Generator(changed(SMALL, to_rgb=to_rgb, ngf=32))
     for parameter in generator.parameters():
         nn.init.normal_(parameter)  # far larger than any trained weight
     with torch.no_grad():
@@ -354,8 +357,9 @@ def middle_of_a_flat_face(to_rgb: str, size: int) -> Tensor:
 
 
 @pytest.mark.parametrize("size", [32, 48, 64, 96])
-def test_smooth_ending_covers_all_pixels_evenly(size: int) -> None:
-    middle = middle_of_a_flat_face("smooth", size)
+@pytest.mark.parametrize("to_rgb", ["smooth", "slim"])
+def test_smooth_endings_cover_all_pixels_evenly(size: int, to_rgb: ToRGB) -> None:
+    middle = middle_of_a_flat_face(to_rgb, size)
     assert (middle.amax((1, 2)) - middle.amin((1, 2))).max() < 1e-5
 
 
@@ -364,3 +368,95 @@ def test_ending_of_the_book_covers_pixels_unevenly() -> None:
     middle = middle_of_a_flat_face("book", 96)
     assert middle.max() > 2 * middle.min() > 0
     torch.testing.assert_close(middle[:, 3:, 3:], middle[:, :-3, :-3])
+
+
+PROJECTED = changed(SMALL, projected=True)
+
+
+@pytest.mark.parametrize("size", IMAGE_SIZES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_projected_heads_judge_faces_of_every_size(size: int, channels: int) -> None:
+    discriminator = Discriminator(changed(PROJECTED, image_size=size, channels=channels))
+    faces = torch.rand(3, channels, size, size, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+    logits = discriminator(faces)
+
+    assert logits.shape == (3, 4)
+    assert logits.unique().numel() == 12
+    assert torch.isfinite(logits).all()
+
+
+def test_projected_heads_have_columns_of_their_own() -> None:
+    discriminator = Discriminator(PROJECTED).eval()
+    faces = torch.rand(4, 3, 32, 32) * 2 - 1
+    assert discriminator.projected is not None
+    torch.testing.assert_close(discriminator(faces)[:, 0], discriminator.plain(faces))
+    torch.testing.assert_close(discriminator(faces)[:, 1:], discriminator.projected(faces))
+
+
+def test_the_encoder_of_projected_heads_is_saved_but_nothing_trains_it() -> None:
+    discriminator = Discriminator(PROJECTED)
+    before = {name: value.clone() for name, value in discriminator.state_dict().items()}
+    encoder = [name for name in before if name.startswith("projected.encoder.") and "body" in name]
+    assert encoder
+    assert not [name for name, _ in discriminator.named_parameters() if name in encoder]
+
+    discriminator.requires_grad_(False).requires_grad_(True)  # as in training
+    optimizer = torch.optim.Adam(discriminator.parameters(), 0.1)
+    discriminator(torch.rand(4, 3, 32, 32)).sum().backward()
+    optimizer.step()
+
+    after = discriminator.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in encoder)
+    heads = [name for name, _ in discriminator.named_parameters() if name.startswith("projected.heads.")]
+    assert heads
+    assert all(not torch.equal(before[name], after[name]) for name in heads if name.endswith("original"))
+
+
+def test_faces_get_a_gradient_through_the_frozen_encoder() -> None:
+    discriminator = Discriminator(PROJECTED).requires_grad_(False)
+    faces = torch.rand(2, 3, 32, 32, requires_grad=True)
+    assert discriminator.projected is not None
+    discriminator.projected(faces).sum().backward()
+    assert faces.grad is not None
+    assert faces.grad.abs().sum() > 0
+
+
+def test_a_trained_encoder_is_taken_over_with_its_norms_folded_in() -> None:
+    torch.manual_seed(0)
+    trained = Encoder()
+    trained.train()
+    for _ in range(3):
+        trained(torch.rand(8, 3, 32, 32))
+    heads = Projected()
+    faces = torch.rand(2, 3, 32, 32)
+
+    heads.load(trained.state_dict(), torch.tensor([1.0, 2.0, 3.0]))
+
+    for seen, expected in zip(heads.encoder.maps(faces), trained.eval().maps(faces), strict=True):
+        torch.testing.assert_close(seen, expected, rtol=1e-3, atol=1e-4)
+    assert heads.scales.tolist() == [1, 2, 3]
+
+
+def test_nearest_neighbours_and_a_convolution_are_computed_as_one_transposed_convolution() -> None:
+    layer = NearestConv(5, 7, 3, bias=False)
+    x = torch.rand(2, 5, 6, 6)
+    plain = conv2d(interpolate(x, scale_factor=2), layer.weight.transpose(0, 1).flip(2, 3), padding=1)
+    torch.testing.assert_close(layer(x), plain, rtol=1e-4, atol=1e-5)
+
+
+def test_generator_of_nearest_neighbours_draws_no_chequerboard_on_flat_ground() -> None:
+    """Away from the border, from a flat input; a transposed convolution's output has a period of two pixels."""
+    flat = torch.ones(1, 4, 8, 8)
+    for layer, even in (
+        (NearestConv(4, 4, 3, bias=False), True),
+        (nn.ConvTranspose2d(4, 4, 4, 2, 1, bias=False), False),
+    ):
+        inside = layer(flat)[..., 3:-3, 3:-3]
+        assert (inside.std((2, 3)).max() < 1e-5).item() is even
+
+
+@pytest.mark.parametrize("size", IMAGE_SIZES)
+def test_generator_of_nearest_neighbours_has_every_size(size: int) -> None:
+    config = changed(SMALL, image_size=size, up="nearest", to_rgb="slim", ngf=4)
+    assert Generator(config)(torch.randn(2, config.nz)).shape == (2, 3, size, size)

@@ -248,12 +248,12 @@ def test_other_outputs_get_what_is_shown_and_what_was_before(
 
 
 def test_time_left_is_that_of_the_budget_where_it_ends_first(opened: Opening, clock: Clock) -> None:
-    watch = opened(budget=30)
+    watch = opened(ends=1800)
     clock.now += 600
     step(watch, 1)  # 64 images in ten minutes: far more than thirty minutes to 1,000
     assert "20 min left" in watch.status
 
-    watch = opened(budget=10_000)
+    watch = opened(ends=600_000)
     clock.now += 64
     step(watch, 1)
     assert "16 min left" in watch.status

@@ -1,0 +1,112 @@
+"""Recipes at equal minutes: PYTHONPATH=. python benchmarks/quality.py --data_path=FOLDER --out=FOLDER.
+
+An arm is a preset, with options after a blank where it is to differ: `--arms "default,book64,default --nz=64"`. Each
+runs the real `train.py --budget` once a seed, arms in turn and one at a time, then the real `evaluate.py`. Each run is
+a JSON line in OUT/runs.jsonl, so that what was measured is not measured again. Then a Markdown table: mean and spread
+(half of the distance from the least to the greatest) over the seeds. Runs, reports and 64 faces of each stay in OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from config import PRESETS
+
+ROOT = Path(__file__).resolve().parent.parent
+METRICS = {"fd": "FD", "recall": "recall", "coverage": "coverage", "swd_x1000": "SWD x1000"}
+
+
+def main() -> None:
+    """Train, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_path", type=Path, required=True, help="the faces")
+    parser.add_argument("--minutes", type=float, default=10, help="of each run")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each arm")
+    parser.add_argument("--arms", default="default,book64,book,book2", help="presets, with commas between")
+    parser.add_argument("--n", type=int, default=5000, help="samples")
+    parser.add_argument("--out", type=Path, required=True, help="folder for runs, reports and lines")
+    options = parser.parse_args()
+    arms = [arm.strip() for arm in options.arms.split(",")]
+    for arm in arms:
+        if arm.split()[0] not in PRESETS:
+            parser.error(f"--arms: {arm.split()[0]!r} is no preset; there are {', '.join(PRESETS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    lines = options.out / "runs.jsonl"
+    for seed in range(options.seeds):
+        for arm in arms:
+            wanted = {"arm": arm, "minutes": options.minutes, "seed": seed, "n": options.n}
+            if any(wanted.items() <= row.items() for row in rows_of(lines)):
+                continue
+            found = run(arm, seed, options.minutes, options.n, options.data_path.resolve(), options.out)
+            with open(lines, "a", encoding="utf-8") as file:
+                file.write(json.dumps({**wanted, **found}) + "\n")
+    table([row for row in rows_of(lines) if row["minutes"] == options.minutes and row["n"] == options.n], arms)
+
+
+def rows_of(lines: Path) -> list[dict[str, Any]]:
+    """What was measured so far."""
+    return [json.loads(line) for line in lines.read_text().splitlines()] if lines.is_file() else []
+
+
+def run(arm: str, seed: int, minutes: float, n: int, faces: Path, out: Path) -> dict[str, Any]:
+    """One training and its measurement."""
+    preset, *own = shlex.split(arm)
+    name = f"{'-'.join(word.strip('-').replace('=', '-') for word in (preset, *own))}-{minutes:g}-{seed}"
+    words = [
+        f"--data_path={faces}",
+        f"--preset={preset}",
+        *own,
+        f"--budget={minutes}",
+        f"--seed={seed}",
+        f"--run={name}",
+    ]
+    since = time.monotonic()
+    call("train.py", words, out)
+    took = time.monotonic() - since
+    folder = out / "checkpoints" / name
+    last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+    report = out / f"{name}.png"
+    call("evaluate.py", [f"--fake={folder / 'latest.pt'}", f"--real={faces}", f"--n={n}", f"--report={report}"], out)
+    call("generate.py", [f"--checkpoint={folder / 'latest.pt'}", f"--gen_img={out / name}-faces.png"], out)
+    metrics = json.loads(report.with_suffix(".json").read_text())["metrics"]
+    return {
+        "images_seen": last["images_seen"],
+        "seconds": round(took, 1),
+        **{metric: metrics[metric]["value"] for metric in METRICS},
+        "floor": {metric: metrics[metric]["floor"] for metric in METRICS},
+    }
+
+
+def call(script: str, words: list[str], folder: Path) -> None:
+    """Run one of the programs in `folder`, where it leaves its runs and packs."""
+    subprocess.run([sys.executable, str(ROOT / script), *words], cwd=folder, check=True, stdout=sys.stderr)
+
+
+def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
+    """Print mean and spread of each arm."""
+    print(f"| arm | n | minutes, start to end | images seen | {' | '.join(METRICS.values())} |")
+    print("| --- " * (4 + len(METRICS)) + "|")
+    for arm in arms:
+        own = [row for row in rows if row["arm"] == arm]
+        cells = [spread([row["seconds"] / 60 for row in own], 1), spread([row["images_seen"] for row in own], 0)]
+        cells += [spread([row[m] for row in own], 1 if m in ("fd", "swd_x1000") else 2) for m in METRICS]
+        print(f"| {arm} | {len(own)} | {' | '.join(cells)} |")
+    floor = rows[0]["floor"] if rows else {}
+    print(f"| real faces (floor) | | | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS if m in floor)} |")
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Mean and half the range: '12.3 ± 0.4'."""
+    mean, half = sum(values) / len(values), (max(values) - min(values)) / 2
+    return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What minutes buy on this machine, and how the learning rates go along them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from config import PLANS, Plan, Precision, TrainConfig
+from gan import losses
+from gan.device import adam, autocast, place
+from model import Discriminator, Generator
+
+WARM_UP = 0.05
+"""Share of a leg after the first over which the learning rates rise from 0: the networks had settled."""
+
+MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
+"""How long the machine is measured, at most what share of the budget that is, and how many steps it is at least."""
+
+TRAINING_SHARE = 0.9
+"""Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Leg:
+    """The training that one budget pays for; the learning rates reach 0 at its end. Another budget begins another one.
+
+    Args:
+        step: the step after which it began.
+        seconds: the run's training time when it began; earlier by what the preparation of its sittings took.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+
+    def done(self, seconds: float, allowed: float) -> float:
+        """The share of it that is done.
+
+        Args:
+            seconds: the run's training time so far.
+            allowed: seconds it may take.
+        """
+        return (seconds - self.seconds) / max(allowed, 1e-9)
+
+    def rates(self, done: float, anneal: float) -> float:
+        """The share of the learning rates to take when the share `done` of it is done.
+
+        What the networks do at a constant rate is circle round each other; as it falls they settle.
+
+        Args:
+            done: see `done`.
+            anneal: share of the leg, its last part, over which they fall to 0 in a line.
+        """
+        falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
+        rising = min(1.0, done / WARM_UP) if self.step else 1.0
+        return max(0.0, min(falling, rising))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What was chosen for a budget.
+
+    Args:
+        plan: the row of the table.
+        config: the run's config with its options, those typed excepted.
+        rate: images/s of the default networks on this machine, measured.
+        images: images that the chosen networks will see in the budget, about.
+    """
+
+    plan: Plan
+    config: TrainConfig
+    rate: float
+    images: float
+
+
+def choose(
+    config: TrainConfig, typed: Mapping[str, Any], device: torch.device, precision: Precision, seconds: float
+) -> Chosen:
+    """Choose the options for a budget by how many images this machine can be trained on in it.
+
+    Args:
+        config: the run's config.
+        typed: the options the user typed, which win.
+        device: what it trains on.
+        precision: what it computes in.
+        seconds: what is left of the budget.
+    """
+    spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
+    rate = TRAINING_SHARE * images_per_second(config, device, precision, spent)
+    plan = [plan for plan in PLANS if plan.least_images <= rate * seconds][-1]
+    own = {name: value for name, value in plan.options.items() if name not in typed}
+    chosen = dataclasses.replace(config, **own)
+    if own:
+        rate_chosen = TRAINING_SHARE * images_per_second(chosen, device, precision, spent)
+        return Chosen(plan, chosen, rate, rate_chosen * seconds)
+    return Chosen(plan, chosen, rate, rate * seconds)
+
+
+def images_per_second(config: TrainConfig, device: torch.device, precision: Precision, seconds: float) -> float:
+    """The speed of bare training steps, without loader and penalty: the median over so many seconds."""
+    generator, discriminator = (place(network(config.model), device) for network in (Generator, Discriminator))
+    optimizers = [adam(m.parameters(), 0.0, (0.0, 0.99), device) for m in (generator, discriminator)]
+    n, size = config.batch_size, config.image_size
+    z = torch.zeros(n, config.nz, device=device)
+    real = torch.zeros(n, config.channels, size, size, device=device)
+    took, began = [], time.perf_counter()
+    for step in itertools.count():
+        since = time.perf_counter()
+        for optimizer, network in zip(optimizers, (generator, discriminator), strict=True):
+            discriminator.requires_grad_(network is discriminator)
+            with autocast(device, precision), torch.set_grad_enabled(network is generator):
+                fake = generator(z).float()
+            with autocast(device, precision):
+                loss = losses.discriminator_loss(config.loss, discriminator(real), discriminator(fake))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            loss.detach().item()  # waits for the device
+        if step:  # the first is slower
+            took.append(time.perf_counter() - since)
+        if len(took) >= LEAST_STEPS and time.perf_counter() - began > seconds:
+            break
+    return n / statistics.median(took) if took else math.nan

@@ -1,0 +1,73 @@
+"""How the learning rates go along a run, and what is chosen for a budget."""
+
+import pytest
+import torch
+
+import config as configs
+from config import PLANS, Plan, TrainConfig
+from gan import plan
+from gan.plan import Leg
+
+SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("done", "share"), [(0, 1.0), (0.49, 1.0), (0.5, 1.0), (0.75, 0.5), (0.95, 0.1), (1, 0.0), (1.5, 0.0)]
+)
+def test_rates_fall_over_the_last_part_of_a_budget(done: float, share: float) -> None:
+    assert Leg().rates(done, anneal=0.5) == pytest.approx(share)
+    assert Leg().rates(done, anneal=0) == 1
+
+
+def test_rates_rise_again_where_a_run_is_made_longer() -> None:
+    again = Leg(step=100, seconds=60)
+    assert [again.rates(done, anneal=0.5) for done in (0, 0.025, 0.05, 0.5, 0.75, 1)] == pytest.approx(
+        [0, 0.5, 1, 1, 0.5, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("leg", "seconds", "share"),
+    [(Leg(), 30, 0.25), (Leg(0, -12), 18, 0.25), (Leg(100, 600), 660, 0.5), (Leg(), 150, 1.25)],
+)
+def test_a_leg_is_done_by_the_clock(leg: Leg, seconds: float, share: float) -> None:
+    assert leg.done(seconds, allowed=120) == pytest.approx(share)
+
+
+def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (
+        Plan(least_images=0, options={"ngf": 4, "ndf": 4}, expect="little"),
+        Plan(least_images=30_000, options={"batch_size": 8}, expect="more"),
+        Plan(least_images=1e6, options={"ngf": 16, "ndf": 16}, expect="most"),
+    )
+    monkeypatch.setattr(plan, "PLANS", rows)
+    monkeypatch.setattr(
+        plan, "images_per_second", lambda config, device, precision, seconds: 800 / config.ngf
+    )  # 4: 200
+
+    few = plan.choose(TrainConfig(ngf=4, ndf=4), {}, CPU, "fp32", 60)  # 0.9 * 200 * 60 = 10,800
+    more = plan.choose(TrainConfig(ngf=4, ndf=4), {}, CPU, "fp32", 600)
+    most = plan.choose(TrainConfig(ngf=4, ndf=4), {"ndf": 4}, CPU, "fp32", 6000)
+
+    assert [chosen.plan.expect for chosen in (few, more, most)] == ["little", "more", "most"]
+    assert (few.config.ngf, few.config.batch_size) == (4, 32)
+    assert (more.config.ngf, more.config.batch_size) == (4, 8)
+    assert (most.config.ngf, most.config.ndf, most.config.batch_size) == (16, 4, 32)
+    assert more.images == pytest.approx(0.9 * 200 * 600)
+    assert most.images == pytest.approx(0.9 * 50 * 6000)  # of the chosen networks, not of the default ones
+
+
+def test_every_row_of_the_table_is_a_valid_config() -> None:
+    assert PLANS[0].least_images == 0
+    assert [row.least_images for row in PLANS] == sorted(row.least_images for row in PLANS)
+    for row in PLANS:
+        assert row.expect
+        configs.resolve(TrainConfig, {"budget": 10, **row.options})
+
+
+def test_speed_is_measured() -> None:
+    small = plan.images_per_second(SMALL, CPU, "fp32", seconds=0.2)
+    large = plan.images_per_second(TrainConfig(image_size=96, batch_size=4), CPU, "fp32", seconds=0.2)
+
+    assert small > 3 * large > 0
