@@ -114,7 +114,6 @@ def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
             time.sleep(0.1)
 
 
-@pytest.mark.slow  # fails beside other tests, passes alone
 def test_a_server_to_be_kept_stays(tmp_path: Path, faces: Path, page_files: Path, run_command: Command) -> None:
     port = free_port()
 

@@ -1,6 +1,7 @@
 """Features: of the encoder that comes with the program, of Inception, and those kept beside a pack."""
 
 import dataclasses
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,8 @@ def test_inception_without_a_network_says_how_to_get_its_weights(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    # urlopen keeps the opener of its first call, and with it these proxies for every later test of this process.
+    monkeypatch.setattr(urllib.request, "_opener", None)
     with pytest.raises(ConfigError, match=r"could not download .* --fid_weights=PATH"):
         features.load("inception", None, CPU)
 

@@ -109,7 +109,6 @@ def test_options_are_shown_as_text_and_nothing_else() -> None:
     assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in visdom_page.options_table({"data_path": "<b>a&b</b>"})
 
 
-@pytest.mark.slow  # fails now and then on a machine that is busy with other tests
 def test_the_page_is_whole(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
     page.picture("faces", "Faces", PICTURE, 50)
@@ -134,7 +133,6 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
     assert all(pane["title"] for pane in shown.values())
 
 
-@pytest.mark.slow  # fails now and then on a machine that is busy with other tests
 def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
     page.picture("samples", "Samples", PICTURE, 50)
@@ -157,7 +155,6 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server,
     assert [("does not answer" in line, "answers again" in line) for line in told] == [(True, False), (False, True)] * 2
 
 
-@pytest.mark.slow  # fails now and then on a machine that is busy with other tests
 def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", {}, server)
     page.picture("samples", "Samples", PICTURE, 50)
@@ -173,7 +170,6 @@ def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: Non
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
-@pytest.mark.slow  # fails now and then on a machine that is busy with other tests
 def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visdom_page, "TIMEOUT", 0.5)
     page = Page("http://127.0.0.1", server.port, "run", {})
