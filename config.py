@@ -161,8 +161,11 @@ class TrainConfig:
         d_every: steps between updates of the discriminator.
         g_every: steps between updates of the generator.
         ema_half_life_images: half-life of the averaged generator; at most a tenth of the images seen; 0: no average.
-        flip: probability that a face is mirrored.
+        flip: probability that a face is mirrored; samples are not, so that they look both ways.
         translate: probability that a step shifts its faces, by up to an eighth of their size.
+        colour: probability that a face is made a little brighter or darker, paler or stronger in colour and contrast.
+        freeze: first convolutions of the discriminator that keep the weights they start with; with --init its later
+            layers then learn from few faces without forgetting what the early ones see.
         holdout: share of a set of 2,000 faces or more that is kept from training, for evaluation.
         seed: fixes all randomness of the run.
         num_workers: processes that decode the faces; by default one a core.
@@ -224,6 +227,8 @@ class TrainConfig:
     ema_half_life_images: int = 500_000
     flip: float = 0.5
     translate: float = 0.3
+    colour: float = 0.0
+    freeze: int = 0
     holdout: float = 0.05
     seed: int = 0
     num_workers: int | None = None
@@ -244,7 +249,7 @@ class TrainConfig:
             raise ConfigError(f"--channels: must be 3 (colour) or 1 (grey); got {self.channels}")
         check_limits(self, TRAIN_LIMITS)
         if not (self.resume or self.init or self.netg_path or self.netd_path):  # else a file will say the size
-            self.check_lists()
+            self.check_networks()
         if self.resume is not None and self.init is not None:
             raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
         if self.init is not None and (self.netg_path or self.netd_path):
@@ -264,8 +269,8 @@ class TrainConfig:
         if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 
-    def check_lists(self) -> None:
-        """Check that `widths` and `depths` have a number for each resolution.
+    def check_networks(self) -> None:
+        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn.
 
         Raises:
             ConfigError: they have not.
@@ -283,6 +288,11 @@ class TrainConfig:
                     f"{', '.join(map(str, resolutions))} pixels of a face of {self.image_size}, as "
                     f"{','.join(map(str, example))}; got {','.join(map(str, numbers))}"
                 )
+        if self.freeze > len(resolutions):
+            raise ConfigError(
+                f"--freeze: must be at most {len(resolutions)} at {self.image_size} pixels, so that a layer is left to "
+                f"learn; got {self.freeze}"
+            )
 
     @property
     def epochs(self) -> float:
@@ -478,6 +488,24 @@ PLANS = (
 )
 """What a budget chooses, by what the machine can do in it; the last row that fits. Measured: docs/experiments.md."""
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Few:
+    """What is chosen where old weights are trained further on few faces.
+
+    Args:
+        most_faces: there are at most so many.
+        options: what is chosen; an option typed by the user wins.
+    """
+
+    most_faces: int
+    options: Mapping[str, Any]
+
+
+FEW = (Few(most_faces=1000, options={"freeze": 2, "translate": 0.6, "colour": 0.5}),)
+"""What the number of faces chooses with `--init`; the first row that fits, none for more. Measured:
+docs/experiments.md."""
+
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
     | {"vis", "vis_server", "vis_port", "vis_keep", "env"}
@@ -516,6 +544,8 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "ema_half_life_images": (0, math.inf),
     "flip": (0, 1),
     "translate": (0, 1),
+    "colour": (0, 1),
+    "freeze": (0, math.inf),
     "holdout": (0, 0.5),
     "seed": (0, 2**53),
     "num_workers": (1, 1024),

@@ -73,6 +73,16 @@ class Discriminator(nn.Module):
         logits = self.plain(faces)
         return logits if self.projected is None else torch.cat([logits[:, None], self.projected(faces)], 1)
 
+    def freeze(self, layers: int) -> None:
+        """Let the first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator").
+
+        Args:
+            layers: how many.
+        """
+        convs = [part for part in self.main.modules() if isinstance(part, nn.Conv2d)]
+        for conv in convs[:layers]:
+            frozen(conv)
+
     def plain(self, faces: Tensor) -> Tensor:
         """Judge faces without the projected heads: (N, C, S, S) -> (N,)."""
         return self.main(faces).flatten()

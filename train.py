@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from config import SYNTHETIC, CheckpointError, ConfigError, Precision, TrainConfig
+from config import FEW, SYNTHETIC, CheckpointError, ConfigError, Precision, TrainConfig
 from gan import checkpoint, debugger, ema, features, images, latent, losses, plan, tensorboard_log, visdom_page
 from gan.augment import augment, draw_moves
 from gan.batches import Batches
@@ -65,7 +65,11 @@ def train(
     generator, discriminator = state.generator, state.discriminator
     cast = functools.partial(autocast, device, run.precision)
     moves = functools.partial(
-        draw_moves, n=n, image_size=config.image_size, flip=config.flip, translate=config.translate
+        draw_moves,
+        n=n,
+        image_size=config.image_size,
+        translate=config.translate,
+        colour=config.colour,
     )
     last, saved, ended = batches.steps(config.epochs), time.monotonic(), False
     debug_file = debugger.DebugFile(config.debug_file)
@@ -313,7 +317,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
     try:
         if content is None:
             config = planned(config, typed, device, precision, since)
-        batches = Batches(pack, training, config.batch_size, config.seed, device)
+            config = suited(config, typed, len(training))
+        batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip)
         run = Run(folder, config, device, precision, faces)
         print(
             f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True
@@ -362,6 +367,25 @@ def planned(
         f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
     )
     return chosen.config
+
+
+def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:
+    """The config with what suits so many faces; says what was chosen, or what more there is to be had."""
+    own = plan.for_few(config, typed, faces)
+    if own:
+        options = " ".join(f"--{name}={value}" for name, value in own.items())
+        print(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
+    elif (
+        faces <= FEW[-1].most_faces
+        and config.model == TrainConfig().model
+        and config.init is None
+        and config.data_path != SYNTHETIC
+    ):
+        print(
+            f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
+            "further: --init=released"
+        )
+    return dataclasses.replace(config, **own)
 
 
 def extension(config: TrainConfig) -> str:

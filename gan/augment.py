@@ -1,7 +1,8 @@
 """Differentiable augmentation (Zhao et al. 2020): the same gentle moves on reals and fakes. Pure.
 
-Only moves that leave a face a face: mirroring, and shifts with a replicated border. Cut-outs and colour changes
-are left out, they leak into the samples.
+Only moves that leave a face a face: shifts with a replicated border, and small changes of colour, which few faces need
+and many do without. Cut-outs are left out, they leak into the samples. Mirrored faces are no matter of these: they are
+faces too, and samples should look both ways, see `batches`.
 """
 
 from __future__ import annotations
@@ -13,40 +14,55 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+BRIGHTER, STRONGER = 0.2, 0.3
+"""Most that is added to a face in [-1, 1], and most that its colours and its contrast change, as a share."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What happens to one batch: `flips` (N,) bool says which are mirrored, `shift` (down, right) moves all, pixels."""
+    """What happens to one batch.
 
-    flips: np.ndarray
+    Args:
+        shift: down and right, moves all of them, pixels.
+        colours: of each face what is added to it, and the factors of its saturation and of its contrast, (N, 3)
+            float32; None where no colour changes.
+    """
+
     shift: tuple[int, int]
+    colours: np.ndarray | None = None
 
 
-def draw_moves(random: np.random.Generator, n: int, image_size: int, flip: float, translate: float) -> Moves:
+def draw_moves(random: np.random.Generator, n: int, image_size: int, translate: float, colour: float = 0.0) -> Moves:
     """Draw the moves of one batch.
 
     Args:
         random: source of randomness.
         n: faces in the batch.
         image_size: their height and width, pixels.
-        flip: probability that a face is mirrored.
         translate: probability that the batch is shifted, by up to an eighth of `image_size` each way.
+        colour: probability that a face changes its brightness, saturation and contrast.
     """
-    flips = random.random(n) < flip
     reach = image_size // 8 if random.random() < translate else 0
     down, right = (int(s) for s in random.integers(-reach, reach, size=2, endpoint=True))
-    return Moves(flips, (down, right))
+    if not colour:
+        return Moves((down, right))
+    changes = random.uniform(-1, 1, (n, 3)) * (BRIGHTER, STRONGER, STRONGER) * (random.random((n, 1)) < colour)
+    return Moves((down, right), (changes + np.array([0, 1, 1])).astype(np.float32))
 
 
 def augment(images: Tensor, moves: Moves) -> Tensor:
-    """Apply `moves` to images (N, C, H, W). Differentiable; without flips and shift it is the identity."""
-    if moves.flips.any():
-        flips = torch.from_numpy(moves.flips).to(images.device, non_blocking=True)
-        images = torch.where(flips[:, None, None, None], images.flip(-1), images)
+    """Apply `moves` to images (N, C, H, W). Differentiable; without any it is the identity."""
     down, right = moves.shift
     if down or right:
         height, width = images.shape[-2:]
         border = (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0))
         top, left = max(-down, 0), max(-right, 0)
         images = pad(images, border, mode="replicate")[..., top : top + height, left : left + width]
+    if moves.colours is not None:
+        colours = torch.from_numpy(moves.colours).to(images.device, non_blocking=True)
+        brighter, saturation, contrast = colours[:, :, None, None, None].unbind(1)  # (N, 1, 1, 1) each
+        grey = images.mean(1, keepdim=True)
+        images = grey + saturation * (images - grey)
+        middle = images.mean((1, 2, 3), keepdim=True)
+        images = middle + contrast * (images - middle) + brighter
     return images

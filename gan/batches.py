@@ -26,20 +26,18 @@ class Batches:
         batch_size: faces a step.
         seed: the run's seed.
         device: where the batches are wanted; a GPU with room keeps all faces.
+        flip: probability that a face is mirrored.
     """
 
-    def __init__(self, pack: Pack, chosen: np.ndarray, batch_size: int, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, pack: Pack, chosen: np.ndarray, batch_size: int, seed: int, device: torch.device, flip: float = 0.0
+    ) -> None:
         if len(chosen) < batch_size:
             raise DataError(
                 f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
             )
-        self.pixels, self.chosen, self.batch_size, self.seed, self.device = (
-            pack.pixels,
-            chosen,
-            batch_size,
-            seed,
-            device,
-        )
+        self.pixels, self.chosen, self.batch_size = pack.pixels, chosen, batch_size
+        self.seed, self.device, self.flip = seed, device, flip
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
             self.resident = torch.from_numpy(pack.pixels[chosen]).to(device)
@@ -74,6 +72,10 @@ class Batches:
         """The faces of step `step`: (batch_size, C, S, S) in [-1, 1] on the device."""
         indices = self.indices(step)
         if self.resident is not None:
-            return to_tensor(self.resident[torch.from_numpy(indices).to(self.device)])
-        pixels = torch.from_numpy(self.pixels[self.chosen[indices]])
-        return to_tensor(pixels.to(self.device))
+            pixels = self.resident[torch.from_numpy(indices).to(self.device)]
+        else:
+            pixels = torch.from_numpy(self.pixels[self.chosen[indices]]).to(self.device)
+        if self.flip:
+            mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size) < self.flip)
+            pixels = torch.where(mirrored.to(self.device)[:, None, None, None], pixels.flip(2), pixels)
+        return to_tensor(pixels)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from config import PLANS, Plan, Precision, TrainConfig
+from config import FEW, PLANS, Plan, Precision, TrainConfig
 from gan import losses
 from gan.device import adam, autocast, place
 from model import Discriminator, Generator
@@ -100,6 +100,23 @@ def choose(
         rate_chosen = TRAINING_SHARE * images_per_second(chosen, device, precision, spent)
         return Chosen(plan, chosen, rate, rate_chosen * seconds)
     return Chosen(plan, chosen, rate, rate * seconds)
+
+
+def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
+    """The options that suit training old weights further on so many faces, those typed excepted.
+
+    The discriminator soon knows few faces by heart and then teaches the generator to copy them; what it cannot change,
+    and faces that never look quite the same twice, put that off.
+
+    Args:
+        config: the run's config.
+        typed: the options the user typed, which win.
+        faces: faces to train on.
+    """
+    if config.init is None or config.preset != "default":
+        return {}
+    row = next((row for row in FEW if faces <= row.most_faces), None)
+    return {} if row is None else {name: value for name, value in row.options.items() if name not in typed}
 
 
 def images_per_second(config: TrainConfig, device: torch.device, precision: Precision, seconds: float) -> float:

@@ -49,6 +49,7 @@ class TrainingState:
         self.leg, self.finished = Leg(), False
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
+        self.discriminator.freeze(config.freeze)
         self.ema = ema.average_of(self.generator)
         betas, self.rates = (config.beta1, config.beta2), (config.lr1, config.lr2)
         self.g_optimizer = adam(self.generator.parameters(), config.lr1, betas, device)
@@ -308,7 +309,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             "logits that depend on their own image alone; add --preset=book, or --penalty=none"
         )
     config = dataclasses.replace(config, **found)
-    config.check_lists()
+    config.check_networks()
     return config
 
 

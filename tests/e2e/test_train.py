@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from config import RELEASED
+from config import FEW, RELEASED
 from gan import checkpoint, synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,6 +203,43 @@ def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_here
     weights = [name for name in old["generator"] if name.endswith("weight")]
     assert all(torch.equal(old["generator"][name], new["generator"][name]) for name in weights)
     assert new["step"] == 5
+
+
+def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
+    again: Path, faces: Path, run_here: Command
+) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a"]
+    told = run_here("train.py", *words, "--run=b", "--max_epoch=1", cwd=again)
+    assert told.returncode == 0, told.stderr
+    options = " ".join(f"--{name}={value}" for name, value in FEW[0].options.items())
+    assert f"75 faces are few, so that the discriminator may learn them by heart; chosen: {options}\n" in told.stdout
+    assert run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=again).returncode == 0
+    assert run_here("train.py", *words, "--run=c", "--max_epoch=2", cwd=again).returncode == 0
+
+    old, resumed, whole = (checkpoint.load(again / f"checkpoints/{run}/latest.pt") for run in "abc")
+    assert {name: resumed["config"][name] for name in FEW[0].options} == FEW[0].options
+    for part in ("generator", "discriminator", "ema"):
+        assert all(torch.equal(resumed[part][name], whole[part][name]) for name in whole[part])
+    kept = [torch.equal(old["discriminator"][f"main.{2 * i}.weight"], resumed["discriminator"][f"main.{2 * i}.weight"])
+            for i in range(4)]  # fmt: skip
+    assert kept == [i < FEW[0].options["freeze"] for i in range(4)]
+
+
+def test_more_layers_than_there_are_cannot_be_frozen(again: Path, faces: Path, run_here: Command) -> None:
+    done = run_here("train.py", *SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--freeze=4", cwd=again)
+    assert done.returncode == 2
+    assert "--freeze: must be at most 3 at 32 pixels" in done.stderr
+
+
+def test_few_faces_without_old_weights_are_told_of_the_released_generator(
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
+) -> None:
+    make_faces(tmp_path / "own", 40)
+    words = ["--nogpu", "--precision=fp32", "--budget=0.01", "--plot_every=0", "--eval_images=0"]
+    done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
+    assert done.returncode == 0, done.stderr
+    assert "40 faces are few to learn from" in done.stdout
+    assert "--init=released" in done.stdout
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")

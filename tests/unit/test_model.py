@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate
 
-from config import IMAGE_SIZES, Arch, ModelConfig, ToRGB
+from config import IMAGE_SIZES, Arch, ModelConfig, Norm, ToRGB
 from gan.encoder import Encoder
 from gan.losses import exact_penalty
 from model import Discriminator, DiscriminatorBlock, Generator, GeneratorBlock, NearestConv, Projected, Shortcut
@@ -411,6 +411,26 @@ def test_the_encoder_of_projected_heads_is_saved_but_nothing_trains_it() -> None
     heads = [name for name, _ in discriminator.named_parameters() if name.startswith("projected.heads.")]
     assert heads
     assert all(not torch.equal(before[name], after[name]) for name in heads if name.endswith("original"))
+
+
+@pytest.mark.parametrize("d_norm", ["none", "spectral"])
+def test_frozen_layers_keep_their_weights_and_names(d_norm: Norm) -> None:
+    config = dataclasses.replace(PROJECTED, d_norm=d_norm)
+    discriminator, free = Discriminator(config), Discriminator(config)
+    discriminator.freeze(2)
+    assert discriminator.state_dict().keys() == free.state_dict().keys()
+    before = {name: value.clone() for name, value in discriminator.state_dict().items()}
+
+    discriminator.requires_grad_(False).requires_grad_(True)  # as in training
+    optimizer = torch.optim.Adam(discriminator.parameters(), 0.1)
+    discriminator(torch.rand(4, 3, 32, 32)).sum().backward()
+    optimizer.step()
+
+    learned = {name for name, _ in free.named_parameters() if name.startswith("main.")}
+    kept = {name for name in learned if torch.equal(before[name], discriminator.state_dict()[name])}
+    assert kept == {name for name in learned if name.startswith(("main.0.", "main.2."))}
+    assert len(kept) == 4  # weight and bias of each
+    assert kept != learned
 
 
 def test_faces_get_a_gradient_through_the_frozen_encoder() -> None:

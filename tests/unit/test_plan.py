@@ -1,10 +1,12 @@
 """How the learning rates go along a run, and what is chosen for a budget."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import config as configs
-from config import PLANS, Plan, TrainConfig
+from config import FEW, PLANS, Plan, TrainConfig
 from gan import plan
 from gan.plan import Leg
 
@@ -64,6 +66,25 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
     for row in PLANS:
         assert row.expect
         configs.resolve(TrainConfig, {"budget": 10, **row.options})
+
+
+def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> None:
+    start = TrainConfig(init=Path("a.pt"))
+    chosen = plan.for_few(start, {}, 400)
+
+    assert chosen == FEW[0].options
+    assert chosen["freeze"] > 0
+    assert chosen["colour"] > start.colour
+    assert plan.for_few(start, {"freeze": 0}, 400) == {k: v for k, v in chosen.items() if k != "freeze"}
+    assert plan.for_few(start, {}, FEW[-1].most_faces + 1) == {}
+    assert plan.for_few(TrainConfig(), {}, 400) == {}
+    assert plan.for_few(configs.resolve(TrainConfig, {"preset": "book", "init": Path("a.pt")}), {}, 400) == {}
+
+
+def test_every_row_for_few_faces_is_a_valid_config() -> None:
+    assert [row.most_faces for row in FEW] == sorted(row.most_faces for row in FEW)
+    for row in FEW:
+        configs.resolve(TrainConfig, {**row.options})
 
 
 def test_speed_is_measured() -> None:

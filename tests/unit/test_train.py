@@ -196,6 +196,17 @@ class TestBatches:
         found = {((face + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy().tobytes() for face in real}
         assert found == expected
 
+    def test_as_many_faces_are_mirrored_as_asked_and_the_same_ones_again(self, pack: Pack) -> None:
+        plain, mirrored, always = (Batches(pack, np.arange(18), 4, 0, CPU, flip) for flip in (0.0, 0.3, 1.0))
+        mirrors = []
+        for step in range(1, 501):
+            faces, found, turned = plain(step), mirrored(step), always(step)
+            assert torch.equal(turned, faces.flip(-1))
+            mirrors += [torch.equal(a, b) for a, b in zip(found, turned, strict=True)]
+            assert all(torch.equal(a, b) or torch.equal(a, c) for a, b, c in zip(found, faces, turned, strict=True))
+        assert np.mean(mirrors) == pytest.approx(0.3, abs=0.051)  # 5 deviations of 2,000 draws
+        assert torch.equal(Batches(pack, np.arange(18), 4, 0, CPU, 0.3)(7), mirrored(7))
+
     def test_steps_and_epochs_count_faces(self, pack: Pack) -> None:
         batches = every(pack)
         assert [batches.steps(epochs) for epochs in (1, 2)] == [5, 9]

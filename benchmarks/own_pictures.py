@@ -1,0 +1,125 @@
+"""A small set of one's own: PYTHONPATH=. python benchmarks/own_pictures.py --data_path=FOLDER --tags=CSV --out=FOLDER.
+
+Takes faces of one hair colour, trains on some of them, and measures against the others: the released generator as it
+is, and each of the arms, which are options of `train.py --budget`. So the numbers tell whether a generator has learned
+the kind of face and not the faces. Each is a JSON line in OUT/runs.jsonl, so that what was measured is not measured
+again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each other stay in OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+METRICS = {"fd": "FD", "recall": "recall", "coverage": "coverage", "swd_x1000": "SWD x1000"}
+
+
+def main() -> None:
+    """Sort the faces, train, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_path", type=Path, required=True, help="folder with zips of faces")
+    parser.add_argument("--tags", type=Path, required=True, help="CSV of their hair colours: file,hair,...")
+    parser.add_argument("--hair", default="blue", help="the colour")
+    parser.add_argument("--faces", type=int, default=400, help="how many are trained on")
+    parser.add_argument("--minutes", type=float, default=10, help="of each training")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of faces and of the trainings")
+    parser.add_argument("--arms", default="--init=released,", help="options of train.py, with commas between")
+    parser.add_argument("--out", type=Path, required=True, help="folder for faces, runs, reports and lines")
+    options = parser.parse_args()
+    own, others = sort_faces(options)
+    lines = options.out / "runs.jsonl"
+    arms = ["released", *(arm.strip() for arm in options.arms.split(","))]
+    for arm in arms:
+        wanted = {"arm": arm, "faces": options.faces, "minutes": options.minutes, "seed": options.seed}
+        if not any(wanted.items() <= row.items() for row in rows_of(lines)):
+            found = run(arm, own, others, options)
+            with open(lines, "a", encoding="utf-8") as file:
+                file.write(json.dumps({**wanted, **found}) + "\n")
+    table([row for row in rows_of(lines) if row["faces"] == options.faces and row["minutes"] == options.minutes], arms)
+
+
+def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
+    """Two folders with faces of the colour: those to train on, and the others."""
+    with open(options.tags, encoding="utf-8") as file:
+        names = sorted(row["file"] for row in csv.DictReader(file) if row["hair"] == options.hair)
+    order = np.random.default_rng(options.seed).permutation(len(names))
+    name = f"{options.hair}-{options.faces}-{options.seed}"
+    own, others = options.out / name / "own", options.out / name / "others"
+    wanted = {names[i]: own if place < options.faces else others for place, i in enumerate(order)}
+    for folder in (own, others):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(options.data_path.glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if member in wanted:
+                    (wanted[member] / Path(member).name).write_bytes(archive.read(member))
+    return own.resolve(), others.resolve()
+
+
+def rows_of(lines: Path) -> list[dict[str, Any]]:
+    """What was measured so far."""
+    return [json.loads(line) for line in lines.read_text().splitlines()] if lines.is_file() else []
+
+
+def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One training, where there is one, and its measurement."""
+    words = shlex.split(arm)
+    label = "-".join(word.strip("-").replace("=", "-") for word in words) or "scratch"
+    name = f"{options.hair}-{options.faces}-{options.minutes:g}-{options.seed}-{label}"
+    report, found, given = options.out / f"{name}.png", {}, []
+    if arm != "released":
+        given = [f"checkpoints/{name}/latest.pt"]
+        words += [f"--data_path={own}", f"--budget={options.minutes}", f"--seed={options.seed}", f"--run={name}"]
+        since = time.monotonic()
+        call("train.py", words, options.out)
+        found["seconds"] = round(time.monotonic() - since, 1)
+        log = (options.out / "checkpoints" / name / "log.jsonl").read_text().splitlines()
+        found["images_seen"] = json.loads(log[-1])["images_seen"]
+    fake = [f"--fake={path}" for path in given]
+    call("evaluate.py", [*fake, f"--real={others}", "--pairs", f"--report={report}"], options.out)
+    picture = [f"--gen_img={name}-faces.png"]
+    call("generate.py", [*(f"--checkpoint={path}" for path in given), *picture], options.out)
+    result = json.loads(report.with_suffix(".json").read_text())
+    metrics = result["metrics"]
+    return {
+        **found,
+        "n": result["n"],
+        **{metric: metrics[metric]["value"] for metric in METRICS},
+        "floor": {metric: metrics[metric]["floor"] for metric in METRICS},
+        "copying": result["copying"],
+    }
+
+
+def call(script: str, words: list[str], folder: Path) -> None:
+    """Run one of the programs in `folder`, where it leaves its runs and packs."""
+    subprocess.run([sys.executable, str(ROOT / script), *words], cwd=folder, check=True, stdout=sys.stderr)
+
+
+def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
+    """Print a row for each arm."""
+    print(f"| start | images seen | {' | '.join(METRICS.values())} | distance to the nearest face it was trained on |")
+    print("| --- " * (3 + len(METRICS)) + "|")
+    for arm in arms:
+        row = next(row for row in rows if row["arm"] == arm)
+        cells = [f"{row[m]:.1f}" if m in ("fd", "swd_x1000") else f"{row[m]:.2f}" for m in METRICS]
+        copying = row["copying"]
+        ratios = " / ".join(f"{ratio:.2f}" for ratio in copying["percentiles"].values())
+        near = f"{ratios}{', COPIES' if copying['copied'] else ''}" if arm != "released" else ""
+        print(f"| {arm or 'from nothing'} | {row.get('images_seen', 0):,} | {' | '.join(cells)} | {near} |")
+    floor = rows[0]["floor"]
+    print(f"| real faces (floor, {rows[0]['n']:,}) | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS)} | |")
+
+
+if __name__ == "__main__":
+    main()
