@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+BEFORE: Mapping[str, Any] = {"projected": False, "up": "transposed"}
+"""What networks have whose checkpoints do not know these options, which came later."""
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
 RELEASED_NAME = Path("released")
@@ -126,8 +128,9 @@ class TrainConfig:
         run: name of the run, its folder under checkpoints/; by default date and time.
         save_path: folder for the preview grids; by default samples/ in the run.
         max_epoch: passes over the faces; unset: 200, or as many as the budget allows.
-        budget: minutes you have: the machine is measured, networks and batch are chosen by it, and the run ends in
-            time with its last measurement and grid done; with --resume so many minutes more; unset trains by epochs.
+        budget: minutes you have: the run ends in time, its last measurement and grid done; with the default preset and
+            no old weights the machine is measured and networks and batch are chosen by it; with --resume so many
+            minutes from now; unset trains by epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
         channels: 3 for colour, 1 for grey.
@@ -174,7 +177,7 @@ class TrainConfig:
         plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; they
             share the previews' 3 % of the time, and those it does not allow are left out, but for the last where there
-            was one before; 0 turns them off.
+            was one before or a tenth of the budget is enough; 0 turns them off.
         eval_metric: the metric by which best.pt is kept.
         save_every: epochs between numbered checkpoints.
         save_minutes: minutes between saves of latest.pt.

@@ -1,4 +1,4 @@
-"""The two networks: z -> face and face -> logit, mirror images of each other but for the generator's last layers.
+"""The two networks: z -> face and face -> logit, with the same resolutions in the mirror.
 
 Tensors in, tensors out: no device, no precision, no files. The shapes are those of the book's DCGAN
 (chapter 7 of 深度学习框架PyTorch：入门与实践; Radford et al. 2016), its modules in the book's order, so that

@@ -38,7 +38,7 @@ from gan.run import (
 from gan.sampling import BATCH
 
 CLOSING_SECONDS = 2.0
-"""What a preview and a save take at the end of a run that was taken up again; a new one has timed them."""
+"""What a preview and a save take at the end of a run that was taken up again; at the beginning they are timed."""
 
 RETRIES = 3
 """How often a run is rolled back from a loss that is not a number before it gives up."""
@@ -74,7 +74,7 @@ def train(
     last, saved, ended = batches.steps(config.epochs), time.monotonic(), False
     debug_file = debugger.DebugFile(config.debug_file)
     closing = CLOSING_SECONDS
-    if state.step == 0:
+    if state.step == state.leg.step:
         since = time.perf_counter()
         preview(run, state, monitor)
         save(run, state, monitor)
@@ -176,9 +176,12 @@ def epochs_due(batches: Batches, step: int, every: int) -> bool:
 def measured_last(config: TrainConfig, judge: Judge) -> bool:
     """Whether a finished run is measured at its end, beyond the share of the time that measurements have.
 
-    What was measured before must not be the last word, and a budget keeps a tenth of its minutes for it.
+    What was measured before must not be the last word; a budget keeps up to half of its minutes for that, and up to a
+    tenth for a first measurement.
     """
-    return judge.best is not None or (config.budget is not None and judge.cost() <= 6 * config.budget)
+    if config.budget is None:
+        return judge.best is not None
+    return judge.cost() <= (30 if judge.best is not None else 6) * config.budget
 
 
 def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> bool:
@@ -269,8 +272,9 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
             f"the loss was not a number at step {failed}, after {RETRIES} attempts from the last good state; lower "
             f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again; {run.latest} is usable"
         )
+    leg = state.leg
     state.load(checkpoint.load(run.latest, run.device), run.latest)
-    state.retries = retries
+    state.leg, state.retries = leg, retries
     monitor.rewind(state.step)
     monitor.say(
         f"the loss was not a number at step {failed}: back to step {state.step}, attempt {retries} of {RETRIES} "
@@ -316,16 +320,16 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
     precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
     try:
         if content is None:
-            config = planned(config, typed, device, precision, since)
             config = suited(config, typed, len(training))
+            config = planned(config, typed, device, precision, since, len(training))
         batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip)
         run = Run(folder, config, device, precision, faces)
         print(
             f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True
         )
         state = TrainingState(config, device)
-        if content is None:
-            state.load_encoder()  # where old weights bring one of their own it takes this one's place
+        if content is None and config.init is None:  # old weights bring their own
+            state.load_encoder()
         if content is not None and path is not None:
             state.load(content, path)
             keep_later(path, state.step)
@@ -336,7 +340,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         seconds = 0.0 if content is None else content["seconds"]
         if content is not None and "budget" in typed:
             state.begin_leg(seconds)
-        state.finished = state.finished and (config.budget is not None or state.step >= batches.steps(config.epochs))
+        state.finished = (state.finished and config.budget is not None) or state.step >= batches.steps(config.epochs)
         if state.finished:
             print(f"this run has finished; to go on: python train.py --resume={folder} {extension(config)}")
             return
@@ -354,13 +358,18 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
 
 
 def planned(
-    config: TrainConfig, typed: Mapping[str, Any], device: torch.device, precision: Precision, since: float
+    config: TrainConfig,
+    typed: Mapping[str, Any],
+    device: torch.device,
+    precision: Precision,
+    since: float,
+    faces: int,
 ) -> TrainConfig:
     """The config with what suits its budget, which runs since `since`, on this machine; says what was chosen."""
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
-    left = 60 * config.budget - (time.perf_counter() - since)
-    chosen = plan.choose(config, typed, device, precision, left)
+    left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+    chosen = plan.choose(config, typed, device, precision, left, faces)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
     print(
         f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "

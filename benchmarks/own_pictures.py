@@ -2,7 +2,8 @@
 
 Takes faces of one hair colour, trains on some of them, and measures against the others: the released generator as it
 is, and each of the arms, which are options of `train.py --budget`. So the numbers tell whether a generator has learned
-the kind of face and not the faces. Each is a JSON line in OUT/runs.jsonl, so that what was measured is not measured
+the kind of face and not the faces. (Where all are of the set that the released generator and the encoders were trained
+on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that what was measured is not measured
 again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each other stay in OUT.
 """
 
@@ -12,8 +13,7 @@ import argparse
 import csv
 import json
 import shlex
-import subprocess
-import sys
+import shutil
 import time
 import zipfile
 from pathlib import Path
@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-METRICS = {"fd": "FD", "recall": "recall", "coverage": "coverage", "swd_x1000": "SWD x1000"}
+from benchmarks.quality import METRICS, call, rows_of
 
 
 def main() -> None:
@@ -37,16 +36,17 @@ def main() -> None:
     parser.add_argument("--arms", default="--init=released,", help="options of train.py, with commas between")
     parser.add_argument("--out", type=Path, required=True, help="folder for faces, runs, reports and lines")
     options = parser.parse_args()
+    options.out = options.out.resolve()
     own, others = sort_faces(options)
     lines = options.out / "runs.jsonl"
     arms = ["released", *(arm.strip() for arm in options.arms.split(","))]
+    asked = {name: getattr(options, name) for name in ("hair", "faces", "minutes", "seed")}
     for arm in arms:
-        wanted = {"arm": arm, "faces": options.faces, "minutes": options.minutes, "seed": options.seed}
-        if not any(wanted.items() <= row.items() for row in rows_of(lines)):
+        if not any({"arm": arm, **asked}.items() <= row.items() for row in rows_of(lines)):
             found = run(arm, own, others, options)
             with open(lines, "a", encoding="utf-8") as file:
-                file.write(json.dumps({**wanted, **found}) + "\n")
-    table([row for row in rows_of(lines) if row["faces"] == options.faces and row["minutes"] == options.minutes], arms)
+                file.write(json.dumps({"arm": arm, **asked, **found}) + "\n")
+    table([row for row in rows_of(lines) if asked.items() <= row.items()], arms)
 
 
 def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
@@ -64,12 +64,7 @@ def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
             for member in archive.namelist():
                 if member in wanted:
                     (wanted[member] / Path(member).name).write_bytes(archive.read(member))
-    return own.resolve(), others.resolve()
-
-
-def rows_of(lines: Path) -> list[dict[str, Any]]:
-    """What was measured so far."""
-    return [json.loads(line) for line in lines.read_text().splitlines()] if lines.is_file() else []
+    return own, others
 
 
 def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -81,6 +76,7 @@ def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[
     if arm != "released":
         given = [f"checkpoints/{name}/latest.pt"]
         words += [f"--data_path={own}", f"--budget={options.minutes}", f"--seed={options.seed}", f"--run={name}"]
+        shutil.rmtree(options.out / "checkpoints" / name, ignore_errors=True)  # what an interrupted call has left
         since = time.monotonic()
         call("train.py", words, options.out)
         found["seconds"] = round(time.monotonic() - since, 1)
@@ -99,11 +95,6 @@ def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[
         "floor": {metric: metrics[metric]["floor"] for metric in METRICS},
         "copying": result["copying"],
     }
-
-
-def call(script: str, words: list[str], folder: Path) -> None:
-    """Run one of the programs in `folder`, where it leaves its runs and packs."""
-    subprocess.run([sys.executable, str(ROOT / script), *words], cwd=folder, check=True, stdout=sys.stderr)
 
 
 def table(rows: list[dict[str, Any]], arms: list[str]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from config import PRESETS
+from config import PACKS, PRESETS, TrainConfig
+from gan.faces import open_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {"fd": "FD", "recall": "recall", "coverage": "coverage", "swd_x1000": "SWD x1000"}
@@ -37,18 +39,20 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=5000, help="samples")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs, reports and lines")
     options = parser.parse_args()
+    options.out, options.data_path = options.out.resolve(), options.data_path.resolve()
     arms = [arm.strip() for arm in options.arms.split(",")]
     for arm in arms:
         if arm.split()[0] not in PRESETS:
             parser.error(f"--arms: {arm.split()[0]!r} is no preset; there are {', '.join(PRESETS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     lines = options.out / "runs.jsonl"
+    open_pack(options.data_path, TrainConfig.image_size, options.out / PACKS)  # not in the first arm's minutes
     for seed in range(options.seeds):
         for arm in arms:
             wanted = {"arm": arm, "minutes": options.minutes, "seed": seed, "n": options.n}
             if any(wanted.items() <= row.items() for row in rows_of(lines)):
                 continue
-            found = run(arm, seed, options.minutes, options.n, options.data_path.resolve(), options.out)
+            found = run(arm, seed, options.minutes, options.n, options.data_path, options.out)
             with open(lines, "a", encoding="utf-8") as file:
                 file.write(json.dumps({**wanted, **found}) + "\n")
     table([row for row in rows_of(lines) if row["minutes"] == options.minutes and row["n"] == options.n], arms)
@@ -72,10 +76,11 @@ def run(arm: str, seed: int, minutes: float, n: int, faces: Path, out: Path) -> 
         f"--seed={seed}",
         f"--run={name}",
     ]
+    folder = out / "checkpoints" / name
+    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted call has left
     since = time.monotonic()
     call("train.py", words, out)
     took = time.monotonic() - since
-    folder = out / "checkpoints" / name
     last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
     report = out / f"{name}.png"
     call("evaluate.py", [f"--fake={folder / 'latest.pt'}", f"--real={faces}", f"--n={n}", f"--report={report}"], out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import torch
 
 from config import FEW, PLANS, Plan, Precision, TrainConfig
 from gan import losses
-from gan.device import adam, autocast, place
+from gan.device import adam, autocast, out_of_memory, place
 from model import Discriminator, Generator
 
 WARM_UP = 0.05
@@ -80,7 +79,12 @@ class Chosen:
 
 
 def choose(
-    config: TrainConfig, typed: Mapping[str, Any], device: torch.device, precision: Precision, seconds: float
+    config: TrainConfig,
+    typed: Mapping[str, Any],
+    device: torch.device,
+    precision: Precision,
+    seconds: float,
+    faces: int,
 ) -> Chosen:
     """Choose the options for a budget by how many images this machine can be trained on in it.
 
@@ -90,16 +94,25 @@ def choose(
         device: what it trains on.
         precision: what it computes in.
         seconds: what is left of the budget.
+        faces: faces to train on, at least as many as a batch has.
     """
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
     rate = TRAINING_SHARE * images_per_second(config, device, precision, spent)
-    plan = [plan for plan in PLANS if plan.least_images <= rate * seconds][-1]
-    own = {name: value for name, value in plan.options.items() if name not in typed}
-    chosen = dataclasses.replace(config, **own)
-    if own:
-        rate_chosen = TRAINING_SHARE * images_per_second(chosen, device, precision, spent)
+    for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
+        own = {name: value for name, value in plan.options.items() if name not in typed}
+        chosen = dataclasses.replace(config, **own)
+        if not own:
+            return Chosen(plan, config, rate, rate * seconds)
+        if chosen.batch_size > faces:
+            continue
+        try:
+            rate_chosen = TRAINING_SHARE * images_per_second(chosen, device, precision, spent)
+        except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
+            if not out_of_memory(error):
+                raise
+            continue
         return Chosen(plan, chosen, rate, rate_chosen * seconds)
-    return Chosen(plan, chosen, rate, rate * seconds)
+    raise AssertionError("the first row of the table changes nothing and takes any machine")
 
 
 def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
@@ -143,4 +156,4 @@ def images_per_second(config: TrainConfig, device: torch.device, precision: Prec
             took.append(time.perf_counter() - since)
         if len(took) >= LEAST_STEPS and time.perf_counter() - began > seconds:
             break
-    return n / statistics.median(took) if took else math.nan
+    return n / statistics.median(took)

@@ -17,6 +17,7 @@ import torchvision
 from filelock import FileLock, Timeout
 
 from config import (
+    BEFORE,
     CHANGEABLE_ON_RESUME,
     D_ENCODER,
     RUNS,
@@ -104,7 +105,7 @@ class TrainingState:
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
 
-    def load_encoder(self, path: Path = D_ENCODER) -> None:
+    def load_encoder(self) -> None:
         """Give a new run's discriminator the encoder that comes with the program, where it is to have one.
 
         Raises:
@@ -112,13 +113,13 @@ class TrainingState:
         """
         if self.discriminator.projected is None:
             return
-        if not path.is_file():
+        if not D_ENCODER.is_file():
             raise CheckpointError(
-                f"{path}: no such checkpoint; it comes with the program, and the discriminator sees through it; fetch "
-                "it again with git checkout -- checkpoints, or train with --noprojected"
+                f"{D_ENCODER}: no such checkpoint; it comes with the program, and the discriminator sees through it; "
+                "fetch it again with git checkout -- checkpoints, or train with --noprojected"
             )
-        content = checkpoint.load(path, required=("encoder", "scales"))
-        checkpoint.load_weights(Encoder(), content["encoder"], "encoder", path)
+        content = checkpoint.load(D_ENCODER, required=("encoder", "scales"))
+        checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
         self.discriminator.projected.load(content["encoder"], content["scales"])
 
     def load_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
@@ -267,7 +268,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
             f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with --init={path}"
         )
     try:
-        stored = restore(TrainConfig, content["config"])
+        stored = restore(TrainConfig, {**BEFORE, **content["config"]})
     except TypeError as error:
         raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
     for name, value in typed.items():
@@ -293,7 +294,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         own = {field.name for field in dataclasses.fields(ModelConfig)}
         found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
-        found = {"projected": False, "up": "transposed", **found}  # these came later
+        found = {**BEFORE, **found}
         given = str(path)
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)

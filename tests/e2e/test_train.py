@@ -19,6 +19,7 @@ from PIL import Image
 
 from config import FEW, RELEASED
 from gan import checkpoint, synthetic
+from gan import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
@@ -196,6 +197,48 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
     assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
 
 
+def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_path: Path, run_here: Command) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--noprojected", "--up=transposed"]
+    assert run_here("train.py", *words, "--run=old", "--max_epoch=1").returncode == 0
+    path = tmp_path / "checkpoints/old/latest.pt"
+    content = checkpoint.load(path)
+    for name in ("leg", "finished"):
+        del content[name]
+    for options in (content["config"], content["model"]):
+        del options["projected"], options["up"]
+    checkpoint.save(path, content)
+
+    done = run_here("train.py", "--resume", "--max_epoch=2")
+
+    assert done.returncode == 0, done.stderr
+    assert run_here("train.py", *words, "--run=new", "--max_epoch=2").returncode == 0
+    old, new = (checkpoint.load(tmp_path / f"checkpoints/{run}/latest.pt") for run in ("old", "new"))
+    for part in ("generator", "discriminator", "ema"):
+        assert all(torch.equal(old[part][name], new[part][name]) for name in new[part])
+
+
+def test_a_run_that_is_past_its_last_epoch_does_not_move(again: Path, run_here: Command) -> None:
+    content = checkpoint.load(again / "checkpoints/a/latest.pt")
+    del content["finished"]
+    checkpoint.save(again / "checkpoints/a/latest.pt", content)
+    before = (again / "checkpoints/a/latest.pt").read_bytes()
+    for epochs in (3, 2):
+        done = run_here("train.py", "--resume", f"--max_epoch={epochs}", cwd=again)
+        assert done.returncode == 0
+        assert "this run has finished" in done.stdout
+        assert (again / "checkpoints/a/latest.pt").read_bytes() == before
+
+
+def test_without_its_encoder_it_says_how_to_get_it(
+    faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_module, "D_ENCODER", tmp_path / "gone.pt")
+    done = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=b", "--max_epoch=1")
+    assert done.returncode == 2
+    assert "gone.pt: no such checkpoint; it comes with the program" in done.stderr
+    assert not (tmp_path / "checkpoints/b").exists()
+
+
 def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_here: Command) -> None:
     words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--run=b", "--max_epoch=1", "--lr1=0", "--lr2=0"]
     assert run_here("train.py", *words, cwd=again).returncode == 0
@@ -235,7 +278,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
 ) -> None:
     make_faces(tmp_path / "own", 40)
-    words = ["--nogpu", "--precision=fp32", "--budget=0.01", "--plot_every=0", "--eval_images=0"]
+    words = ["--nogpu", "--precision=fp32", "--budget=0.1", "--plot_every=0", "--eval_images=0"]
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
     assert "40 faces are few to learn from" in done.stdout

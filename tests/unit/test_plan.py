@@ -48,9 +48,10 @@ def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pyt
         plan, "images_per_second", lambda config, device, precision, seconds: 800 / config.ngf
     )  # 4: 200
 
-    few = plan.choose(TrainConfig(ngf=4, ndf=4), {}, CPU, "fp32", 60)  # 0.9 * 200 * 60 = 10,800
-    more = plan.choose(TrainConfig(ngf=4, ndf=4), {}, CPU, "fp32", 600)
-    most = plan.choose(TrainConfig(ngf=4, ndf=4), {"ndf": 4}, CPU, "fp32", 6000)
+    start = TrainConfig(ngf=4, ndf=4)
+    few = plan.choose(start, {}, CPU, "fp32", 60, 1000)  # 0.9 * 200 * 60 = 10,800
+    more = plan.choose(start, {}, CPU, "fp32", 600, 1000)
+    most = plan.choose(start, {"ndf": 4}, CPU, "fp32", 6000, 1000)
 
     assert [chosen.plan.expect for chosen in (few, more, most)] == ["little", "more", "most"]
     assert (few.config.ngf, few.config.batch_size) == (4, 32)
@@ -58,6 +59,31 @@ def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pyt
     assert (most.config.ngf, most.config.ndf, most.config.batch_size) == (16, 4, 32)
     assert more.images == pytest.approx(0.9 * 200 * 600)
     assert most.images == pytest.approx(0.9 * 50 * 6000)  # of the chosen networks, not of the default ones
+
+
+def test_a_budget_that_is_spent_already_chooses_the_first_row() -> None:
+    assert plan.choose(SMALL, {}, CPU, "fp32", 0.0, 1000).plan == PLANS[0]
+
+
+def test_a_batch_larger_than_the_set_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(Plan(least_images=n, options={"batch_size": n} if n else {}, expect=f"{n}") for n in (0, 64, 128))
+    monkeypatch.setattr(plan, "PLANS", rows)
+    monkeypatch.setattr(plan, "images_per_second", lambda *a: 1e6)
+    chosen = [plan.choose(SMALL, {}, CPU, "fp32", 60, faces) for faces in (200, 100, 50)]
+    assert [of.config.batch_size for of in chosen] == [128, 64, SMALL.batch_size]
+
+
+def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(Plan(least_images=n - 4, options={"ngf": n} if n > 4 else {}, expect=f"{n}") for n in (4, 8, 16))
+    monkeypatch.setattr(plan, "PLANS", rows)
+
+    def speed(config: TrainConfig, *rest: object) -> float:
+        if config.ngf == 16:
+            raise torch.OutOfMemoryError("out of memory")
+        return 1e6
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    assert plan.choose(SMALL, {}, CPU, "fp32", 60, 1000).config.ngf == 8
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:

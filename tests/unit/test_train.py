@@ -17,6 +17,7 @@ from gan import checkpoint, features
 from gan.batches import Batches
 from gan.faces import Pack
 from gan.monitor import Monitor
+from gan.plan import Leg
 from gan.run import Run, TrainingState
 
 CPU = torch.device("cpu")
@@ -136,6 +137,44 @@ def test_after_a_roll_back_other_random_numbers_are_drawn(pack: Pack, tmp_path: 
     rolled = trained(run_in(tmp_path / "rolled", dataclasses.replace(CONFIG, log_every=1)), batches)
     assert rolled.step == calm.step
     assert not torch.equal(weights(calm.generator), weights(rolled.generator))
+
+
+def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, budget=1e9, log_every=1)
+    run = run_in(tmp_path / "run", config)
+    trained(run, every(pack))
+    state = TrainingState(config, CPU)
+    state.load(checkpoint.load(run.latest), run.latest)
+    assert state.finished
+    state.begin_leg(100.0)
+    batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
+    batches.fails = (11,)
+    longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
+
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3, state.step, 100.0)) as monitor:
+        train.train(longer, state, batches, monitor, lambda: False)
+
+    assert (state.step, state.retries) == (14, 1)
+    assert state.leg == Leg(9, 100.0)
+    assert checkpoint.load(run.latest)["leg"] == {"step": 9, "seconds": 100.0}
+
+
+def test_minutes_that_were_added_are_saved_at_once(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, budget=1e9)
+    run = run_in(tmp_path / "run", config)
+    state = trained(run, every(pack))
+    state.begin_leg(100.0)
+    steps = []
+
+    class Watched(Batches):
+        def __call__(self, step: int) -> torch.Tensor:
+            steps.append(checkpoint.load(run.latest)["leg"]["step"])
+            return super().__call__(step)
+
+    longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3, state.step, 100.0)) as monitor:
+        train.train(longer, state, Watched(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
+    assert steps == [9] * 5
 
 
 def test_three_roll_backs_are_the_most(pack: Pack, tmp_path: Path) -> None:
