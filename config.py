@@ -477,16 +477,16 @@ class Plan:
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
     Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
-    Plan(least_images=100_000, options={}, expect="clear faces, an eye smeared in one of ten"),
+    Plan(least_images=100_000, options={}, expect="clear faces, an eye smeared in one of eight"),
     Plan(
         least_images=2e6,
         options={"ndf": 64, "batch_size": 64},
-        expect="better faces than two CPU cores draw in 20 minutes; not measured on such a machine",
+        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
     ),
     Plan(
         least_images=1e7,
         options={"ngf": 128, "ndf": 128, "batch_size": 128},
-        expect="better faces than two CPU cores draw in 20 minutes; not measured on such a machine",
+        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
     ),
 )
 """What a budget chooses, by what the machine can do in it; the last row that fits. Measured: docs/experiments.md."""

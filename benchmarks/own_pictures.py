@@ -1,10 +1,10 @@
-"""A small set of one's own: PYTHONPATH=. python benchmarks/own_pictures.py --data_path=FOLDER --tags=CSV --out=FOLDER.
+"""A small set of one's own: PYTHONPATH=. python benchmarks/own_pictures.py --data_path=FOLDER --tags=CSV ...
 
-Takes faces of one hair colour, trains on some of them, and measures against the others: the released generator as it
-is, and each of the arms, which are options of `train.py --budget`. So the numbers tell whether a generator has learned
-the kind of face and not the faces. (Where all are of the set that the released generator and the encoders were trained
-on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that what was measured is not measured
-again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each other stay in OUT.
+Takes faces of one kind, say with one hair colour, trains on some of them, and measures against the others: the
+released generator as it is, and each of the arms, which are options of `train.py --budget`. So the numbers tell whether
+a generator has learned the kind of face and not the faces. (Where all are of the set that the released generator and the
+encoders were trained on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that what was measured
+is not measured again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each other stay in OUT.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def main() -> None:
     """Sort the faces, train, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True, help="folder with zips of faces")
-    parser.add_argument("--tags", type=Path, required=True, help="CSV of their hair colours: file,hair,...")
-    parser.add_argument("--hair", default="blue", help="the colour")
+    parser.add_argument("--tags", type=Path, required=True, help="CSV that says of their files what they are: file,...")
+    parser.add_argument("--kind", required=True, help="which of them, a column and its value: hair=blue")
     parser.add_argument("--faces", type=int, default=400, help="how many are trained on")
     parser.add_argument("--minutes", type=float, default=10, help="of each training")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faces and of the trainings")
@@ -40,7 +40,7 @@ def main() -> None:
     own, others = sort_faces(options)
     lines = options.out / "runs.jsonl"
     arms = ["released", *(arm.strip() for arm in options.arms.split(","))]
-    asked = {name: getattr(options, name) for name in ("hair", "faces", "minutes", "seed")}
+    asked = {name: getattr(options, name) for name in ("kind", "faces", "minutes", "seed")}
     for arm in arms:
         if not any({"arm": arm, **asked}.items() <= row.items() for row in rows_of(lines)):
             found = run(arm, own, others, options)
@@ -50,11 +50,12 @@ def main() -> None:
 
 
 def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
-    """Two folders with faces of the colour: those to train on, and the others."""
+    """Two folders with faces of the kind: those to train on, and the others."""
+    column, _, value = options.kind.partition("=")
     with open(options.tags, encoding="utf-8") as file:
-        names = sorted(row["file"] for row in csv.DictReader(file) if row["hair"] == options.hair)
+        names = sorted(row["file"] for row in csv.DictReader(file) if row[column] == value)
     order = np.random.default_rng(options.seed).permutation(len(names))
-    name = f"{options.hair}-{options.faces}-{options.seed}"
+    name = f"{options.kind.replace('=', '-')}-{options.faces}-{options.seed}"
     own, others = options.out / name / "own", options.out / name / "others"
     wanted = {names[i]: own if place < options.faces else others for place, i in enumerate(order)}
     for folder in (own, others):
@@ -71,7 +72,7 @@ def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[
     """One training, where there is one, and its measurement."""
     words = shlex.split(arm)
     label = "-".join(word.strip("-").replace("=", "-") for word in words) or "scratch"
-    name = f"{options.hair}-{options.faces}-{options.minutes:g}-{options.seed}-{label}"
+    name = f"{options.kind.replace('=', '-')}-{options.faces}-{options.minutes:g}-{options.seed}-{label}"
     report, found, given = options.out / f"{name}.png", {}, []
     if arm != "released":
         given = [f"checkpoints/{name}/latest.pt"]
