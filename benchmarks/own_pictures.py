@@ -1,10 +1,11 @@
 """A small set of one's own: PYTHONPATH=. python benchmarks/own_pictures.py --data_path=FOLDER --tags=CSV ...
 
 Takes faces of one kind, say with one hair colour, trains on some of them, and measures against the others: the
-released generator as it is, and each of the arms, which are options of `train.py --budget`. So the numbers tell whether
-a generator has learned the kind of face and not the faces. (Where all are of the set that the released generator and the
-encoders were trained on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that what was measured
-is not measured again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each other stay in OUT.
+released generator as it is, and each of the arms, which are options of `train.py --budget`. So the numbers tell
+whether a generator has learned the kind of face and not the faces. (Where all are of the set that the released
+generator and the encoders were trained on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that
+what was measured is not measured again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each
+other stay in OUT.
 """
 
 from __future__ import annotations
