@@ -489,7 +489,8 @@ PLANS = (
         expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
     ),
 )
-"""What a budget chooses, by what the machine can do in it; the last row that fits. Measured: docs/experiments.md."""
+"""What a budget chooses, by what the machine can do in it; the last row that fits. The rows without options are
+measured, docs/experiments.md, those with some are not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -506,8 +507,8 @@ class Few:
 
 
 FEW = (Few(most_faces=1000, options={"freeze": 2, "translate": 0.6, "colour": 0.5}),)
-"""What the number of faces chooses with `--init`; the first row that fits, none for more. Measured:
-docs/experiments.md."""
+"""What the number of faces chooses with `--init`; the first row that fits, none for more. Measured with 400 and 50
+faces, but not against its absence: docs/experiments.md."""
 
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
