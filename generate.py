@@ -47,11 +47,12 @@ def generate(config: GenerateConfig) -> None:
     batches = sampler.faces(seeds, config.gen_mean, config.gen_std)
     named = zip(seeds, itertools.chain.from_iterable(batches), strict=True)
     try:
-        for seed, face in bar("drawing", len(seeds), named):
-            if len(shown) < GRID:
-                shown.append(face)
-            if config.outdir is not None:
-                images.save_picture(face, config.outdir / f"face-{seed:08d}.png")
+        with images.PictureWriter() as writer:
+            for seed, face in bar("drawing", len(seeds), named):
+                if len(shown) < GRID:
+                    shown.append(face)
+                if config.outdir is not None:
+                    writer.save(face, config.outdir / f"face-{seed:08d}.png")
         images.save_picture(images.grid(np.stack(shown)), config.gen_img)
     except OSError as error:
         raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error

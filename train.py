@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from config import FEW, SYNTHETIC, CheckpointError, ConfigError, Precision, TrainConfig
+from config import FEW, SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
 from gan import checkpoint, debugger, ema, features, images, latent, losses, plan, tensorboard_log, visdom_page
-from gan.augment import augment, draw_moves
+from gan.augment import Moves, augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
-from gan.device import autocast, choose_device, choose_precision, describe, out_of_memory
+from gan.device import autocast, choose_device, choose_precision, describe, free_memory, out_of_memory, send
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces, open_pack
 from gan.images import to_pixels
 from gan.monitor import Monitor, Output
+from gan.ranks import Ranks, joined
 from gan.run import (
     Run,
     TrainingState,
@@ -36,6 +38,9 @@ from gan.run import (
     stop_signals,
 )
 from gan.sampling import BATCH
+
+Random = Callable[[str], np.random.Generator]
+"""Purpose -> its stream of random numbers in one step."""
 
 CLOSING_SECONDS = 2.0
 """What a preview and a save take at the end of a run that was taken up again; at the beginning they are timed."""
@@ -61,20 +66,13 @@ def train(
     judge: Judge | None = None,
 ) -> None:
     """The training loop, from the state's step to the end of the last epoch or of the budget, or until `stopping()`."""
-    config, device, n = run.config, run.device, run.config.batch_size
-    generator, discriminator = state.generator, state.discriminator
-    cast = functools.partial(autocast, device, run.precision)
-    moves = functools.partial(
-        draw_moves,
-        n=n,
-        image_size=config.image_size,
-        translate=config.translate,
-        colour=config.colour,
-    )
-    last, saved, ended = batches.steps(config.epochs), time.monotonic(), False
-    debug_file = debugger.DebugFile(config.debug_file)
+    config, ranks, n = run.config, run.ranks, run.config.batch_size
+    generator = ranks.wrapped(state.generator, run.device)
+    discriminator = ranks.wrapped(state.discriminator, run.device)
+    last, saved, ended, parts = batches.steps(config.epochs), time.monotonic(), False, 1
+    debug_file = debugger.DebugFile(config.debug_file if ranks.first else None)
     closing = CLOSING_SECONDS
-    if state.step == state.leg.step:
+    if state.step == state.leg.step and ranks.first:
         since = time.perf_counter()
         preview(run, state, monitor)
         save(run, state, monitor)
@@ -82,83 +80,183 @@ def train(
 
     def done() -> float:
         """The share of the budget that is spent; a preview, a save and a measurement at its end belong to it."""
-        if config.budget is None:
+        if config.budget is None or not ranks.first:
             return 0.0
         reserved = closing + (judge.cost() if judge is not None and measured_last(config, judge) else 0.0)
         return state.leg.done(monitor.seconds, 60 * config.budget - min(reserved, 30 * config.budget))
+
+    def whole_or_in_parts(half: Callable[[list[slice]], None]) -> None:
+        """Do half a step on the whole batch, or where memory does not suffice, from then on, in parts of it."""
+        nonlocal parts
+        while True:
+            try:
+                return half(equal_parts(n // ranks.world, parts))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or not may_split(config, ranks, 2 * parts):
+                    raise
+            parts *= 2
+            free_memory(run.device)
+            monitor.say(
+                f"out of memory: from step {state.step} on each batch of {n} goes through the networks in {parts} "
+                "parts, which is slower; BatchNorm sees one part at a time, else nothing changes"
+            )
 
     while not ended:
         if debug_file.asks():
             with monitor.paused(), debugger.leaving:
                 breakpoint()  # run, state, batches and monitor are at hand
                 monitor.say("going on")
-        state.scale_rates(state.leg.rates(done(), config.anneal) if config.budget is not None else 1.0)
+        if config.budget is None:
+            state.scale_rates(1.0)
+        else:
+            state.scale_rates(*ranks.agree(state.leg.rates(done(), config.anneal) if ranks.first else 0.0))
         state.step += 1
         random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
         waiting = time.perf_counter()
-        real = batches(state.step)  # (n, 3, S, S)
+        real = batches(state.step)  # (n, 3, S, S), or this process's part of them
         monitor.data_seconds += time.perf_counter() - waiting
 
-        # Discriminator step, on fakes that carry no graph: it must not move the generator.
         if due(state.step, config.d_every):
-            moved = functools.partial(augment, moves=moves(random("d_moves")))
-            with cast():
-                with torch.no_grad():
-                    fake = generator(latent.normal(random("d_z"), n, config.nz).to(device)).float()
-                real_moved, fake_moved = moved(real), moved(fake)
-                real_logits, fake_logits = discriminator(real_moved), discriminator(fake_moved)
-                d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
-                if config.penalty != "none" and due(state.step, config.penalty_every):  # lazy: rarer, so weighted up
-                    noise = torch.Generator(device).manual_seed(int(random("penalty").integers(2**31)))
-                    plain = real_logits.view(n, -1)[:, 0], fake_logits.view(n, -1)[:, 0]  # heads have spectral norm
-                    batch = real_moved, plain[0], fake_moved, plain[1]
-                    penalties = losses.gradient_penalties(
-                        config.penalty, discriminator.plain, *batch, noise, config.penalty_noise
-                    )
-                    loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
-                    monitor.add(**penalties)
-            state.d_optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            state.d_optimizer.step()
-            if config.clip:
-                clip(discriminator, config.clip)
-            monitor.add(d_loss=d_loss, real_logit=real_logits.float().mean(), fake_logit=fake_logits.float().mean())
-
-        # Generator step. The discriminator is frozen: it only carries the gradient.
+            whole_or_in_parts(
+                functools.partial(discriminator_step, run, state, discriminator, monitor, real, random),
+            )
         if due(state.step, config.g_every):
-            discriminator.requires_grad_(False)
-            moved = functools.partial(augment, moves=moves(random("g_moves")))
-            with cast():
-                fake = generator(latent.normal(random("g_z"), n, config.nz).to(device)).float()
-                fake_logits, real_logits = discriminator(moved(fake)), None
-                if config.loss in losses.COMPARING:
-                    with torch.no_grad():
-                        real_logits = discriminator(moved(real))
-                g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
-            state.g_optimizer.zero_grad(set_to_none=True)
-            g_loss.backward()
-            state.g_optimizer.step()
-            discriminator.requires_grad_(True)
+            whole_or_in_parts(functools.partial(generator_step, run, state, generator, monitor, real, random))
             images = n * config.g_every
-            ema.update(state.ema, generator, ema.decay(images, n * state.step, config.ema_half_life_images))
-            monitor.add(g_loss=g_loss)
+            ema.update(state.ema, state.generator, ema.decay(images, n * state.step, config.ema_half_life_images))
 
         # Between steps: measure, log, preview, save. None of it changes the training.
         state.finished = state.step >= last or done() >= 1
-        ending = state.finished or stopping()
-        measured = judge is not None and measure(run, state, judge, monitor)
+        found = {} if judge is None else measure(run, state, judge, monitor)
         numbered = epochs_due(batches, state.step, config.save_every)
-        save_due = ending or numbered or time.monotonic() - saved > 60 * config.save_minutes
+        late = ranks.first and time.monotonic() - saved > 60 * config.save_minutes
+        wishes = ranks.agree(state.finished, stopping(), late, bool(found))
+        state.finished, stopped, late, measured = (bool(wish) for wish in wishes)
+        ending = state.finished or stopped
+        save_due = ending or numbered or late
         if save_due or measured or due(state.step, config.log_every):
-            healthy = monitor.row(state.step, n * state.step) and (not save_due or state.is_finite())
-            if not healthy:
+            means = ranks.means(monitor.means())
+            healthy = monitor.row(state.step, n * state.step, {**means, **found})
+            if any(ranks.agree(not healthy or (save_due and not state.is_finite()))):
                 roll_back(run, state, monitor)
                 continue
-        if ending or (due(state.step, config.plot_every) and monitor.may_spend()):
+        if ranks.first and (ending or (due(state.step, config.plot_every) and monitor.may_spend())):
             preview(run, state, monitor)
         if save_due:
-            save(run, state, monitor, numbered, ending)
+            if ranks.first:
+                save(run, state, monitor, numbered, ending)
             saved, ended = time.monotonic(), ending
+
+
+def discriminator_step(
+    run: Run,
+    state: TrainingState,
+    discriminator: torch.nn.Module,
+    monitor: Monitor,
+    real: Tensor,
+    random: Random,
+    parts: list[slice],
+) -> None:
+    """One step of the discriminator, on fakes that carry no graph: it must not move the generator.
+
+    Args:
+        run: the run.
+        state: its state.
+        discriminator: what calls it, see `Ranks.wrapped`.
+        monitor: told the losses.
+        real: this process's faces.
+        random: the step's streams of random numbers, by purpose.
+        parts: of the batch, one after another; their gradients add up to those of the whole.
+    """
+    config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
+    z, moves = latent.normal(random("d_z"), n, config.nz)[mine], moves_of(config, random("d_moves")).of(mine)
+    penalised, noise = config.penalty != "none" and due(state.step, config.penalty_every), None
+    if penalised:
+        source = torch.Generator(run.device).manual_seed(int(random("penalty").integers(2**31)))
+        noise = losses.penalty_noise(config.penalty, real, n, source)
+        noise = None if noise is None else noise[mine]
+    state.d_optimizer.zero_grad(set_to_none=True)
+    told: list[dict[str, Tensor]] = []
+    for part in parts:
+        with autocast(run.device, run.precision):
+            with torch.no_grad():
+                fake = state.generator(send(z[part], run.device)).float()
+            real_moved, fake_moved = (augment(images, moves.of(part)) for images in (real[part], fake))
+            real_logits, fake_logits = discriminator(real_moved), discriminator(fake_moved)
+            d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
+            if penalised:  # lazy: rarer, so weighted up
+                plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
+                batch = real_moved, plain[0], fake_moved, plain[1]  # heads have spectral norm
+                part_noise = None if noise is None else noise[part]
+                penalties = losses.gradient_penalties(
+                    config.penalty, state.discriminator.plain, *batch, part_noise, config.penalty_noise
+                )
+                loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
+                told.append(penalties)
+        (loss * (len(fake) / len(real))).backward()
+        means = {"real_logit": real_logits.float().mean(), "fake_logit": fake_logits.float().mean()}
+        told.append({"d_loss": d_loss, **means})
+    state.d_optimizer.step()
+    for values in told:
+        monitor.add(**values)
+    if config.clip:
+        clip(state.discriminator, config.clip)
+
+
+def generator_step(
+    run: Run,
+    state: TrainingState,
+    generator: torch.nn.Module,
+    monitor: Monitor,
+    real: Tensor,
+    random: Random,
+    parts: list[slice],
+) -> None:
+    """One step of the generator. The discriminator is frozen: it only carries the gradient.
+
+    Args:
+        run: the run.
+        state: its state.
+        generator: what calls it, see `Ranks.wrapped`.
+        monitor: told the loss.
+        real: this process's faces.
+        random: the step's streams of random numbers, by purpose.
+        parts: of the batch, as in `discriminator_step`.
+    """
+    config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
+    z, moves = latent.normal(random("g_z"), n, config.nz)[mine], moves_of(config, random("g_moves")).of(mine)
+    state.discriminator.requires_grad_(False)
+    state.g_optimizer.zero_grad(set_to_none=True)
+    told: list[Tensor] = []
+    for part in parts:
+        with autocast(run.device, run.precision):
+            fake = generator(send(z[part], run.device)).float()
+            fake_logits, real_logits = state.discriminator(augment(fake, moves.of(part))), None
+            if config.loss in losses.COMPARING:
+                with torch.no_grad():
+                    real_logits = state.discriminator(augment(real[part], moves.of(part)))
+            g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
+        (g_loss * (len(fake) / len(real))).backward()
+        told.append(g_loss)
+    state.g_optimizer.step()
+    for g_loss in told:
+        monitor.add(g_loss=g_loss)
+    state.discriminator.requires_grad_(True)
+
+
+def moves_of(config: TrainConfig, random: np.random.Generator) -> Moves:
+    """Draw how a whole batch is augmented."""
+    return draw_moves(random, config.batch_size, config.image_size, config.translate, config.colour)
+
+
+def equal_parts(n: int, parts: int) -> list[slice]:
+    """`n` divided into so many parts, as equal as they get."""
+    return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
+
+
+def may_split(config: TrainConfig, ranks: Ranks, parts: int) -> bool:
+    """Whether a batch may go through the networks in so many parts and still be one batch."""
+    return ranks.world == 1 and config.loss not in losses.COUPLED and parts <= config.batch_size
 
 
 @torch.no_grad()
@@ -184,7 +282,7 @@ def measured_last(config: TrainConfig, judge: Judge) -> bool:
     return judge.cost() <= (30 if judge.best is not None else 6) * config.budget
 
 
-def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> bool:
+def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> dict[str, float]:
     """Measure the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
 
     Args:
@@ -194,23 +292,22 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> b
         monitor: says whether there is time, and is told.
 
     Returns:
-        Whether it was measured; the metrics wait for the next row of the log.
+        The metrics by name; none if it was not measured.
     """
     config, seen = run.config, state.step * run.config.batch_size
     now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
     if not (now or state.finished) or not state.is_finite():
-        return False
+        return {}
     since = time.perf_counter()
     try:
         if not (state.finished and measured_last(config, judge)) and not monitor.may_spend(judge.cost()):
-            return False
+            return {}
         found = judge.measure(averaged(run, state), config.model, run.precision)
     except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
         monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
-        return False
+        return {}
     finally:
         monitor.spent(since)
-    monitor.add(**{name: torch.tensor(value) for name, value in found.items()})
     best = judge.is_best(found)
     shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
@@ -220,7 +317,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> b
             run.save_best(state, monitor.seconds, {"features": judge.extractor.name, **found})
         except CheckpointError as error:
             monitor.say(f"{error}; training goes on, the last good file stays")
-    return True
+    return found
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor) -> None:
@@ -273,7 +370,7 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
             f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again; {run.latest} is usable"
         )
     leg = state.leg
-    state.load(checkpoint.load(run.latest, run.device), run.latest)
+    state.load(run.ranks.share(checkpoint.load(run.latest) if run.ranks.first else {}), run.latest)
     state.leg, state.retries = leg, retries
     monitor.rewind(state.step)
     monitor.say(
@@ -286,57 +383,55 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """What `python train.py` does: faces, networks, the loop, and what to do next."""
     if config.tensorboard:
         tensorboard_log.writer_class()  # before anything is made: it may be missing
-    if config.resume is None:
-        begin(config, typed)
-        return
-    path = checkpoint_to_resume(config.resume)
-    with alone(path.parent) if path.is_file() else contextlib.nullcontext():  # first: its trainer may be about to save
-        begin(config, typed, path)
+    with joined(config.gpu) as ranks:
+        if config.resume is None or not ranks.first:
+            begin(config, typed, ranks)
+            return
+        path = checkpoint_to_resume(config.resume)
+        with alone(path.parent) if path.is_file() else contextlib.nullcontext():  # its trainer may be about to save
+            begin(config, typed, ranks, path)
 
 
-def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = None) -> None:
+def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Path | None = None) -> None:
     """Make everything that a sitting needs, and train; from the checkpoint `path` where there is one."""
-    since, content = time.perf_counter(), None
-    if path is not None:
-        config, content = resumed(config, typed, path)
-    elif config.init or config.netg_path or config.netd_path:
-        config = starting_from(config, typed)
-    if content is None and "data_path" not in typed and not has_faces(config.data_path):
-        print(
-            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
-            "python train.py --data_path=FOLDER"
-        )
-        config = dataclasses.replace(config, data_path=SYNTHETIC)
-    folder = new_folder(config) if path is None else path.parent
+    since = time.perf_counter()
+    found = ranks.share(looked_up(config, typed, path) if ranks.first else (config, None, Path()))
+    config, content, folder = found
     device = choose_device(config.gpu)
-    pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers, channels=config.channels)
+    ranks.check(config, device)
+    with ranks.in_turn():
+        pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers, channels=config.channels)
+    if ranks.share(pack.digest) != pack.digest:
+        raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
     training, held_out = pack.split(config.holdout)
     faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
     if content is not None and content["faces"]["digest"] != pack.digest:
         raise CheckpointError(
-            f"{path}: has other faces than {config.data_path} ({content['faces']['training']} then, "
-            f"{len(training)} now); give its own --data_path, or start a new run from its weights: --init={path}"
+            f"{path or folder}: has other faces than {config.data_path} ({content['faces']['training']} then, "
+            f"{len(training)} now); give its own --data_path, or start a new run from its weights: "
+            f"--init={path or folder}"
         )
-    precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
     try:
-        if content is None:
+        precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
+        if content is None and ranks.first:
             config = suited(config, typed, len(training))
-            config = planned(config, typed, device, precision, since, len(training))
-        batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip)
-        run = Run(folder, config, device, precision, faces)
+            config = planned(config, typed, ranks, device, precision, since, len(training))
+        config, precision = ranks.share((config, precision))
+        part = ranks.part(config.batch_size)
+        batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip, part)
+        run = Run(folder, config, device, precision, faces, ranks)
         print(
-            f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}", flush=True
+            f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}"
+            f"{f'; {ranks.world} processes' if ranks.world > 1 else ''}",
+            flush=True,
         )
         state = TrainingState(config, device)
-        if content is None and config.init is None:  # old weights bring their own
-            state.load_encoder()
+        if content is not None:
+            state.load(content, path or folder)
+        elif ranks.first:  # the others begin with the first one's weights
+            take_weights(state, config, device)
         if content is not None and path is not None:
-            state.load(content, path)
             keep_later(path, state.step)
-        elif config.init is not None:
-            state.load_initial(config.init, device)
-        elif config.netg_path or config.netd_path:
-            state.load_book(config.netg_path, config.netd_path)
         seconds = 0.0 if content is None else content["seconds"]
         if content is not None and "budget" in typed:
             state.begin_leg(seconds)
@@ -344,9 +439,10 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         if state.finished:
             print(f"this run has finished; to go on: python train.py --resume={folder} {extension(config)}")
             return
-        judge = open_judge(run, pack, training, held_out)
-        with alone(run.folder) if content is None else contextlib.nullcontext():
-            run.write_config()
+        judge = open_judge(run, pack, training, held_out) if ranks.first else None
+        with alone(run.folder) if content is None and ranks.first else contextlib.nullcontext():
+            if ranks.first:
+                run.write_config()
             sitting(run, state, batches, seconds, judge, since)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
@@ -357,9 +453,38 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], path: Path | None = Non
         ) from error
 
 
+def looked_up(
+    config: TrainConfig, typed: Mapping[str, Any], path: Path | None
+) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
+    """What the disk decides: the config with what old files say, the checkpoint's content, the run's folder."""
+    if path is not None:
+        config, content = resumed(config, typed, path)
+        return config, content, path.parent
+    if config.init or config.netg_path or config.netd_path:
+        config = starting_from(config, typed)
+    if "data_path" not in typed and not has_faces(config.data_path):
+        print(
+            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
+            "python train.py --data_path=FOLDER"
+        )
+        config = dataclasses.replace(config, data_path=SYNTHETIC)
+    return config, None, new_folder(config)
+
+
+def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
+    """Give a new run the weights that it does not begin with by chance."""
+    if config.init is None:  # old weights bring their own
+        state.load_encoder()
+    if config.init is not None:
+        state.load_initial(config.init, device)
+    elif config.netg_path or config.netd_path:
+        state.load_book(config.netg_path, config.netd_path)
+
+
 def planned(
     config: TrainConfig,
     typed: Mapping[str, Any],
+    ranks: Ranks,
     device: torch.device,
     precision: Precision,
     since: float,
@@ -369,7 +494,7 @@ def planned(
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-    chosen = plan.choose(config, typed, device, precision, left, faces)
+    chosen = plan.choose(config, typed, device, precision, left, faces, ranks.world)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
     print(
         f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
@@ -422,10 +547,10 @@ def sitting(
     samples = config.save_path or run.folder / "samples"
     outputs: list[Output] = []
     options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
-    if config.tensorboard:
+    if config.tensorboard and run.ranks.first:
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
         print(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
-    if config.vis:
+    if config.vis and run.ranks.first:
         env = config.env or run.folder.name
         page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, options)
         print(told, flush=True)
@@ -433,13 +558,14 @@ def sitting(
             outputs.append(page)
     state.leg = dataclasses.replace(state.leg, seconds=state.leg.seconds - (time.perf_counter() - since))
     ends = None if config.budget is None else state.leg.seconds + 60 * config.budget
-    monitor = Monitor(run.folder, samples, len(batches), config.epochs, state.step, seconds, ends, outputs)
+    shown = run.folder if run.ranks.first else None
+    monitor = Monitor(shown, samples, len(batches), config.epochs, state.step, seconds, ends, outputs)
     for output in outputs:
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
     try:
-        with stop_signals() as asked, contextlib.closing(monitor):
+        with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, batches, monitor, asked, judge)
     except bdb.BdbQuit as error:
         raise ConfigError(

@@ -1,85 +1,320 @@
-"""Training speed of the presets on this machine: python benchmarks/throughput.py [--data_path=FOLDER].
+"""Speed, beside the same work written plainly: make bench, or python benchmarks/throughput.py [--rows=...].
 
-Runs the real `train.py`, the presets in turn, several rounds, and prints a Markdown table. The first row of each
-run's log is left out: it warms up. Without a folder it trains on flat coloured pictures, which are as much work.
+Runs the real programs and `benchmarks/plain.py` as processes of their own, in turn, several rounds, on drawn faces, and
+prints a Markdown page: of each row n, the median and the spread, and of each comparison the ratio of medians. With
+--out it is also written to a file, whose name should be the date and the hardware's.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
-import numpy as np
+import torch
 from PIL import Image
 
+from config import RELEASED
+from gan import synthetic
+from gan.device import choose_precision, describe
+
 ROOT = Path(__file__).resolve().parent.parent
-LOG_EVERY = {"default": 10, "book": 5}
+FACES = 30_000
+DRAWN = 2_000
+"""So many different faces are drawn; the others are links to them."""
+
+Arm = Callable[[], list[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A comparison.
+
+    Args:
+        what: what is compared.
+        unit: of what its arms return: images/s, or seconds.
+        arms: by name, ours first; each gives what it measures in one round.
+    """
+
+    what: str
+    unit: str
+    arms: dict[str, Arm]
+
+    @property
+    def faster_is_more(self) -> bool:
+        """Whether a larger number is better."""
+        return self.unit.endswith("/s")
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_path", type=Path)
-    parser.add_argument("--presets", default="default,book")
+    parser.add_argument("--rows", default="book,default,png,pack,start,memory,linear", help="which, with commas")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=60, help="of each run")
+    parser.add_argument("--seconds", type=float, default=20, help="of each training")
+    parser.add_argument("--out", type=Path, help="file for the page")
     options = parser.parse_args()
-    rows: dict[str, list[dict[str, float]]] = {preset: [] for preset in options.presets.split(",")}
+    lines = list(heading())
     with tempfile.TemporaryDirectory() as folder:
-        faces = options.data_path.resolve() if options.data_path else draw(Path(folder) / "faces", 2100)
-        for turn in range(options.rounds):
-            for preset in rows:
-                words = [f"--preset={preset}", f"--data_path={faces}", f"--log_every={LOG_EVERY.get(preset, 10)}"]
-                rows[preset] += measure([*words, f"--run={preset}-{turn}"], Path(folder), options.seconds)
-    print(f"\n{platform.processor() or platform.machine()}, Python {platform.python_version()}\n")
-    print("| preset | rows | images/s, median | least | most | waiting for data |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for preset, measured in rows.items():
-        rates = [row["images_per_second"] for row in measured]
-        wait = statistics.median(row["data_wait"] for row in measured)
-        print(
-            f"| {preset} | {len(rates)} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} "
-            f"| {100 * wait:.2f} % |"
+        bench = Bench(Path(folder), options.seconds)
+        for name in options.rows.split(","):
+            lines += getattr(bench, name)(options.rounds)
+    page = "\n".join(lines) + "\n"
+    print(page)
+    if options.out is not None:
+        options.out.write_text(page, encoding="utf-8")
+
+
+def heading() -> Iterator[str]:
+    """What it was measured on."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    bf16 = choose_precision("auto", device)
+    yield f"# Speed, {date.today()}"
+    yield ""
+    yield f"{cpu_name()}, {os.cpu_count()} cores; {describe(device)}; {bf16} by default; torch {torch.__version__}."
+    yield f"`make bench ARGS='{' '.join(sys.argv[1:])}'`. Ratios are of medians, arms run in turn."
+
+
+def cpu_name() -> str:
+    """The processor, as Linux calls it."""
+    try:
+        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        return names[0].partition(": ")[2]
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()
+
+
+class Bench:
+    """The rows, and what they share.
+
+    Args:
+        folder: an empty one.
+        seconds: of each training.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder, self.seconds, self.runs = folder, seconds, 0
+        print(f"drawing {DRAWN} faces", file=sys.stderr)
+        self.drawn = draw(folder / "drawn", DRAWN)
+        self.faces = self.linked(FACES)
+
+    def linked(self, n: int) -> Path:
+        """A folder with `n` pictures, in one class folder."""
+        folder = self.folder / f"faces-{n}"
+        (folder / "class").mkdir(parents=True)
+        for i in range(n):
+            os.link(self.drawn / f"{i % DRAWN:06d}.jpg", folder / "class" / f"{i:06d}.jpg")
+        return folder
+
+    # Rows.
+
+    def book(self, rounds: int) -> list[str]:
+        """Training the book's networks."""
+        arms: dict[str, Arm] = {
+            "train.py --preset=book64": lambda: self.train("--preset=book64"),
+            "train.py --preset=book64 --precision=fp32": lambda: self.train("--preset=book64", "--precision=fp32"),
+            "written plainly": lambda: self.plain_step("book64"),
+        }
+        return compared(Row("Training, the book's networks, batch 64", "images/s", arms), rounds)
+
+    def default(self, rounds: int) -> list[str]:
+        """Training by the default recipe."""
+        arms: dict[str, Arm] = {
+            "train.py": lambda: self.train(),
+            "train.py --precision=fp32": lambda: self.train("--precision=fp32"),
+            "written plainly": lambda: self.plain_step("default"),
+        }
+        return compared(Row("Training, the default recipe", "images/s", arms), rounds)
+
+    def png(self, rounds: int) -> list[str]:
+        """Faces to files."""
+        arms: dict[str, Arm] = {
+            "generate.py --outdir": lambda: self.drawing(10_000),
+            "written plainly, save_image": lambda: self.timed(plain("save", RELEASED, 10_000, self.fresh("plain"))),
+        }
+        return compared(Row("10,000 faces to PNG files, start to end", "s", arms), rounds)
+
+    def pack(self, rounds: int) -> list[str]:
+        """Decoding."""
+        arms: dict[str, Arm] = {
+            "decode and pack": lambda: self.timed(packing(self.faces, 96, self.fresh("packs"))),
+            "an epoch of ImageFolder and DataLoader": lambda: self.timed(plain("epoch", self.faces)),
+        }
+        return compared(Row(f"{FACES:,} faces read, start to end", "s", arms), rounds)
+
+    def start(self, rounds: int) -> list[str]:
+        """Time to the first faces."""
+        arms: dict[str, Arm] = {
+            "generate.py --nogen 64 --nogpu": lambda: self.timed(
+                [sys.executable, str(ROOT / "generate.py"), "--nogen=64", "--nogpu"]
+            ),
+            "import torch": lambda: self.timed([sys.executable, "-c", "import torch"]),
+        }
+        return compared(Row("64 faces, start to end", "s", arms), max(5, rounds))
+
+    def memory(self, rounds: int) -> list[str]:
+        """Memory against the number of faces; rounds do not matter."""
+        found = {}
+        for n in (FACES, 10 * FACES):
+            faces = self.faces if n == FACES else self.linked(n)
+            found[n] = self.train("--image_size=32", "--log_every=20", faces=faces, memory=True)
+            if n != FACES:
+                shutil.rmtree(faces)
+        lines = ["", "| training on faces of 32 pixels | anonymous memory, most, MB |", "| --- | --- |"]
+        lines += [f"| {n:,} | {max(values) / 1024:,.0f} |" for n, values in found.items()]
+        few, many = (max(values) for values in found.values())
+        return [*lines, "", f"With ten times the faces {100 * (many / few - 1):+.1f} %."]
+
+    def linear(self, rounds: int) -> list[str]:
+        """Whether time grows with the work, at three sizes."""
+        lines = ["", "| size | packing, s | per 1,000 faces | drawing to PNG, s | per 1,000 samples |"]
+        lines.append("| --- | --- | --- | --- | --- |")
+        for n in (7_500, 15_000, 30_000):
+            faces = self.faces if n == FACES else self.linked(n)
+            (packed,) = self.timed(packing(faces, 96, self.fresh("packs")))
+            (drawn,) = self.drawing(n)
+            lines.append(f"| {n:,} | {packed:.1f} | {1000 * packed / n:.2f} | {drawn:.1f} | {1000 * drawn / n:.2f} |")
+        log = self.train("--log_every=25", seconds=3 * self.seconds)
+        thirds = [log[i * len(log) // 3 : (i + 1) * len(log) // 3] for i in range(3)]
+        rates = ", ".join(f"{statistics.median(third):.1f}" for third in thirds)
+        return [
+            *lines,
+            "",
+            f"images/s of training by `train.py` in the three thirds of {3 * self.seconds:g} s: {rates}.",
+        ]
+
+    # What is run.
+
+    def train(self, *words: str, faces: Path | None = None, seconds: float = 0, memory: bool = False) -> list[float]:
+        """Train for a while; images/s of each row of the log but the first, or the anonymous memory in KB."""
+        self.runs += 1
+        held: list[float] | None = [] if memory else None
+        words = (f"--data_path={faces or self.faces}", "--eval_images=0", "--log_every=10", *words)
+        words = tuple({word.partition("=")[0]: word for word in words}.values())  # the last one counts
+        rows = measure([*words, f"--run=run-{self.runs}"], self.folder, seconds or self.seconds, held)
+        return [row["images_per_second"] for row in rows] if held is None else held
+
+    def plain_step(self, preset: str) -> list[float]:
+        """images/s of the plain step."""
+        command = plain("step", self.faces, preset, self.seconds)
+        found = subprocess.run(
+            command, cwd=self.folder, env=environment(), check=True, stdout=subprocess.PIPE, text=True
         )
+        return [float(line) for line in found.stdout.splitlines()]
+
+    def drawing(self, n: int) -> list[float]:
+        """Seconds of so many faces to PNG files."""
+        words = [f"--nogen={n}", f"--outdir={self.fresh('ours')}", "--nogpu"]
+        return self.timed([sys.executable, str(ROOT / "generate.py"), *words])
+
+    def timed(self, command: list[str]) -> list[float]:
+        """Seconds that a command takes."""
+        since = time.perf_counter()
+        subprocess.run(command, cwd=self.folder, env=environment(), check=True, stdout=sys.stderr)
+        return [time.perf_counter() - since]
+
+    def fresh(self, name: str) -> Path:
+        """A folder that does not exist."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        return self.folder / name
 
 
 def draw(folder: Path, n: int) -> Path:
-    """Make `n` pictures of one colour each."""
+    """Draw `n` faces into files of a folder."""
     folder.mkdir()
-    colours = np.random.default_rng(0).integers(0, 256, (n, 3))
-    for i, colour in enumerate(colours):
-        Image.new("RGB", (96, 96), tuple(int(c) for c in colour)).save(folder / f"{i:05d}.png")
+    for seed in range(n):
+        Image.fromarray(synthetic.draw(seed)[0]).save(folder / f"{seed:06d}.jpg", quality=90)
     return folder
 
 
-def measure(words: list[str], folder: Path, seconds: float) -> list[dict[str, float]]:
-    """Train for `seconds` and return the rows of the log, without the first.
+def measure(words: list[str], folder: Path, seconds: float, held: list[float] | None = None) -> list[dict[str, float]]:
+    """Train for `seconds` and return the rows of the log, without the first and the last.
 
     Args:
         words: options of train.py; the last is --run.
         folder: where to run.
         seconds: from the first row on.
+        held: gets the anonymous memory of its processes, KB, four times a second.
     """
     run = words[-1].removeprefix("--run=")
     command = [sys.executable, str(ROOT / "train.py"), "--plot_every=0", "--save_minutes=60", *words]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=folder, stdout=sys.stderr)
     log, deadline = folder / "checkpoints" / run / "log.jsonl", None
     while process.poll() is None and (deadline is None or time.monotonic() < deadline):
         if deadline is None and log.exists():
             deadline = time.monotonic() + seconds
-        time.sleep(0.5)
+        if held is not None and deadline is not None:
+            held.append(anonymous(process.pid))
+        time.sleep(0.25)
     process.send_signal(signal.SIGTERM)
     if process.wait() != 0:
         raise SystemExit(f"train.py {' '.join(words)} ended with exit code {process.returncode}")
     return [json.loads(row) for row in log.read_text().splitlines()][1:-1]
+
+
+def compared(row: Row, rounds: int) -> list[str]:
+    """Measure the arms in turn; a table, and how the first ones compare with the last."""
+    found: dict[str, list[float]] = {name: [] for name in row.arms}
+    rounds_of: dict[str, list[float]] = {name: [] for name in row.arms}
+    for _ in range(rounds):
+        for name, arm in row.arms.items():
+            values = arm()
+            found[name] += values
+            rounds_of[name].append(statistics.median(values))
+    *ours, reference = found
+    base = statistics.median(found[reference])
+    lines = ["", f"| {row.what} | n | {row.unit}, median | least to most, rounds | against the last row |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for name, values in found.items():
+        middle = statistics.median(values)
+        ratio = middle / base if row.faster_is_more else base / middle
+        spread = f"{min(rounds_of[name]):.1f} to {max(rounds_of[name]):.1f}"
+        against = f"{ratio:.2f} times as fast" if name in ours else ""
+        lines.append(f"| {name} | {len(values)} | {middle:.1f} | {spread} | {against} |")
+    return lines
+
+
+def plain(*words: object) -> list[str]:
+    """The command of the same work written plainly."""
+    return [sys.executable, str(ROOT / "benchmarks" / "plain.py"), *map(str, words)]
+
+
+def packing(faces: Path, size: int, packs: Path) -> list[str]:
+    """The command that makes a pack."""
+    code = (
+        "import sys; from pathlib import Path; from gan.faces import open_pack\n"
+        "if __name__ == '__main__': open_pack(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))"
+    )
+    return [sys.executable, "-c", code, str(faces), str(size), str(packs)]
+
+
+def environment() -> dict[str, str]:
+    """Where the program's modules are found."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def anonymous(process: int) -> float:
+    """The anonymous memory of a process and its children, KB; files that are mapped do not count."""
+    total = 0.0
+    tasks = Path(f"/proc/{process}/task/{process}/children")
+    children = tasks.read_text().split() if tasks.is_file() else []
+    for pid in (process, *children):
+        status = Path(f"/proc/{pid}/status")
+        lines = status.read_text().splitlines() if status.is_file() else []
+        total += sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+    return total
 
 
 if __name__ == "__main__":

@@ -31,6 +31,10 @@ class Moves:
     shift: tuple[int, int]
     colours: np.ndarray | None = None
 
+    def of(self, part: slice) -> Moves:
+        """What happens to a part of the batch."""
+        return self if self.colours is None else dataclasses.replace(self, colours=self.colours[part])
+
 
 def draw_moves(random: np.random.Generator, n: int, image_size: int, translate: float, colour: float = 0.0) -> Moves:
     """Draw the moves of one batch.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from config import DataError
-from gan.device import has_room
+from gan.device import has_room, send
 from gan.faces import Pack
 from gan.images import to_tensor
 from gan.latent import stream
@@ -27,17 +27,25 @@ class Batches:
         seed: the run's seed.
         device: where the batches are wanted; a GPU with room keeps all faces.
         flip: probability that a face is mirrored.
+        part: which faces of each batch are wanted; all of them unless it is shared among devices.
     """
 
     def __init__(
-        self, pack: Pack, chosen: np.ndarray, batch_size: int, seed: int, device: torch.device, flip: float = 0.0
+        self,
+        pack: Pack,
+        chosen: np.ndarray,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        flip: float = 0.0,
+        part: slice = slice(None),
     ) -> None:
         if len(chosen) < batch_size:
             raise DataError(
                 f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
             )
         self.pixels, self.chosen, self.batch_size = pack.pixels, chosen, batch_size
-        self.seed, self.device, self.flip = seed, device, flip
+        self.seed, self.device, self.flip, self.part = seed, device, flip, part
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
             self.resident = torch.from_numpy(pack.pixels[chosen]).to(device)
@@ -69,13 +77,13 @@ class Batches:
         return self.pixels[self.chosen[:n]]
 
     def __call__(self, step: int) -> Tensor:
-        """The faces of step `step`: (batch_size, C, S, S) in [-1, 1] on the device."""
-        indices = self.indices(step)
+        """The faces of step `step`: (batch_size, C, S, S) in [-1, 1] on the device, or the wanted part of them."""
+        indices = self.indices(step)[self.part]
         if self.resident is not None:
-            pixels = self.resident[torch.from_numpy(indices).to(self.device)]
+            pixels = self.resident[send(torch.from_numpy(indices), self.device)]
         else:
-            pixels = torch.from_numpy(self.pixels[self.chosen[indices]]).to(self.device)
+            pixels = send(torch.from_numpy(self.pixels[self.chosen[indices]]), self.device)
         if self.flip:
-            mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size) < self.flip)
-            pixels = torch.where(mirrored.to(self.device)[:, None, None, None], pixels.flip(2), pixels)
+            mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size)[self.part] < self.flip)
+            pixels = torch.where(send(mirrored, self.device)[:, None, None, None], pixels.flip(2), pixels)
         return to_tensor(pixels)

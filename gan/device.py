@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from config import Precision
 
@@ -102,6 +102,13 @@ def place(module: M, device: torch.device) -> M:
     return module.to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Bring a tensor from the CPU to `device`, without waiting for what a GPU is still busy with."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.device) -> torch.optim.Adam:
     """Adam, fused into one kernel where torch has one for `device`."""
     fused = device.type in ("cpu", "cuda", "mps", "xpu")
@@ -111,6 +118,12 @@ def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.d
 def has_room(device: torch.device, size: int) -> bool:
     """Whether `size` bytes of faces fit beside the training on a GPU: at most 40 % of what is free now."""
     return device.type == "cuda" and size < 0.4 * torch.cuda.mem_get_info(device)[0]
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what a GPU keeps for later use, so that it can be divided anew."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def out_of_memory(error: BaseException) -> bool:

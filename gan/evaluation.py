@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from config import REFERENCE, ModelConfig, Precision
 from gan import checkpoint, features, metrics
-from gan.device import autocast
 from gan.faces import Pack
 from gan.features import Extractor
 from gan.images import to_tensor
@@ -226,9 +225,8 @@ class Judge:
     def measure(self, generator: nn.Module, model: ModelConfig, precision: Precision) -> dict[str, float]:
         """The metrics of a generator in eval(), as it would draw in training's precision; it is not changed."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
-        sampler = Sampler(generator, None, model, self.extractor.device)
-        with autocast(self.extractor.device, precision):
-            faces = list(sampler.faces(range(len(self.chosen))))
+        sampler = Sampler(generator, None, model, self.extractor.device, precision)
+        faces = list(sampler.faces(range(len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+
+WAITING = 256
+"""Pictures that wait to be written at most."""
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
@@ -58,6 +63,31 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+class PictureWriter:
+    """Writes pictures while the caller goes on, a thread a core; memory does not grow with their number.
+
+    As a context: at its end all are written. An `OSError` of one of them comes from a later `save` or from the end.
+    """
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pictures")
+        self.waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> PictureWriter:
+        return self
+
+    def save(self, pixels: np.ndarray, path: Path) -> None:
+        """Write one, see `save_picture`; soon."""
+        self.waiting.append(self.threads.submit(save_picture, pixels, path))
+        while len(self.waiting) > WAITING:
+            self.waiting.popleft().result()
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.threads.shutdown(cancel_futures=kind is not None)
+        while self.waiting and kind is None:
+            self.waiting.popleft().result()
 
 
 def save_film(frames: Iterable[Path], path: Path, seconds: float = 8.0) -> int:

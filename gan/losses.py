@@ -18,6 +18,9 @@ from config import Loss, Penalty
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
 """Losses whose generator step needs the logits of reals too."""
 
+COUPLED: frozenset[Loss] = frozenset({"rahinge"})
+"""Losses that are no mean over the batch, so that parts of it cannot be computed one by one."""
+
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
     """What the discriminator minimises.
@@ -129,6 +132,26 @@ def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tens
     return (norm - 1).square().mean()
 
 
+def penalty_noise(penalty: Penalty, images: Tensor, n: int, random: torch.Generator) -> Tensor | None:
+    """The random numbers of a batch's gradient penalties, for `gradient_penalties`.
+
+    Args:
+        penalty: which one.
+        images: a tensor of the images' shape, but for their number.
+        n: images in the batch.
+        random: source of randomness, on the images' device.
+
+    Returns:
+        For `approximate` (n, 2, 3, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
+    """
+    if penalty == "gp":
+        return torch.rand(n, 1, 1, 1, generator=random, device=images.device)
+    if penalty == "approximate":
+        shape = n, *images.shape[1:]
+        return torch.stack([torch.randn(shape, generator=random, device=images.device) for _ in range(2)], 1)
+    return None
+
+
 def gradient_penalties(
     penalty: Penalty,
     discriminator: Callable[[Tensor], Tensor],
@@ -136,7 +159,7 @@ def gradient_penalties(
     real_logits: Tensor,
     fake: Tensor,
     fake_logits: Tensor,
-    random: torch.Generator,
+    noise: Tensor | None,
     scale: float,
 ) -> dict[str, Tensor]:
     """The gradient penalties of one batch, by their names in log.jsonl; all are added to the discriminator's loss.
@@ -148,19 +171,17 @@ def gradient_penalties(
         real_logits: their logits, (N,), with their graph.
         fake: fakes, (N, 3, H, W).
         fake_logits: their logits, (N,), with their graph.
-        random: source of randomness, on the images' device.
+        noise: of `penalty_noise`, for these images.
         scale: standard deviation of the noise of `approximate`, in units of [-1, 1] images.
     """
-    if penalty == "gp":
-        between = torch.rand(len(real), 1, 1, 1, generator=random, device=real.device)
-        return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, between))}
-    if penalty == "exact":
+    if penalty == "exact" or noise is None:
         return {
             "r1_penalty": exact_penalty(discriminator, real),
             "r2_penalty": exact_penalty(discriminator, fake),
         }
-    penalties = {}
-    for name, images, logits in (("r1_penalty", real, real_logits), ("r2_penalty", fake, fake_logits)):
-        noise = torch.randn(images.shape, generator=random, device=images.device)
-        penalties[name] = approximate_penalty(discriminator, images, logits, noise, scale)
-    return penalties
+    if penalty == "gp":
+        return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, noise))}
+    return {
+        "r1_penalty": approximate_penalty(discriminator, real, real_logits, noise[:, 0], scale),
+        "r2_penalty": approximate_penalty(discriminator, fake, fake_logits, noise[:, 1], scale),
+    }

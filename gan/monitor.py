@@ -51,7 +51,7 @@ class Monitor:
     Losses stay on the device until a row is due, so that nothing waits for the GPU in between.
 
     Args:
-        run: folder of the run; `log.jsonl` is written there.
+        run: folder of the run; `log.jsonl` is written there. None where another process shows the run.
         save_path: folder of the preview grids.
         faces: faces in an epoch.
         max_epoch: epochs of the run; infinite where minutes alone end it.
@@ -63,7 +63,7 @@ class Monitor:
 
     def __init__(
         self,
-        run: Path,
+        run: Path | None,
         save_path: Path,
         faces: int,
         max_epoch: float,
@@ -73,34 +73,39 @@ class Monitor:
         outputs: Sequence[Output] = (),
     ) -> None:
         self.ends, self.outputs = ends, outputs
-        self.log, self.save_path, self.faces, self.max_epoch = run / "log.jsonl", save_path, faces, max_epoch
+        self.log = None if run is None else run / "log.jsonl"
+        self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds = 0.0
         self.opened = time.perf_counter()
         self.status = "training has begun; figures follow with the first row of log.jsonl"
         self.said = 0.0
-        watched = sys.stderr.isatty()
+        watched = self.log is not None and sys.stderr.isatty()
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
-        if outputs and self.log.is_file():
+        if outputs and self.log is not None and self.log.is_file():
             for line in self.log.read_text(encoding="utf-8").splitlines():
                 if _step_of(line) <= step:
                     self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
         """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
-        old = self.log.read_text(encoding="utf-8") if self.log.is_file() else ""
-        kept = "".join(row + "\n" for row in old.splitlines() if _step_of(row) <= step)
-        if kept != old:
-            temporary = self.log.with_name(".log.jsonl")
-            try:
-                temporary.write_text(kept, encoding="utf-8")
-                temporary.replace(self.log)
-            except OSError as error:
-                self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
+        if self.log is not None:
+            self._cut(self.log, step)
         for output in self.outputs:
             output.rewind(step)
         self._start_row(step)
+
+    def _cut(self, log: Path, step: int) -> None:
+        old = log.read_text(encoding="utf-8") if log.is_file() else ""
+        kept = "".join(row + "\n" for row in old.splitlines() if _step_of(row) <= step)
+        if kept != old:
+            temporary = log.with_name(".log.jsonl")
+            try:
+                temporary.write_text(kept, encoding="utf-8")
+                temporary.replace(log)
+            except OSError as error:
+                self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _hand_over(self, row: Mapping[str, float]) -> None:
         for output in self.outputs:
@@ -130,33 +135,41 @@ class Monitor:
             total, count = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value.detach(), count + 1)
 
-    def row(self, step: int, images_seen: int) -> bool:
-        """Write the means since the last row to the log and show them.
+    def means(self) -> dict[str, float]:
+        """The means of what was collected since the last row."""
+        return {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
+
+    def row(self, step: int, images_seen: int, values: Mapping[str, float] | None = None) -> bool:
+        """Write `values`, by default the means since the last row, to the log and show them.
 
         Returns:
             Whether all of them are finite; if not, nothing is written.
         """
-        means = {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
-        if not all(math.isfinite(mean) for mean in means.values()):
+        values = self.means() if values is None else values
+        if not all(math.isfinite(value) for value in values.values()):
             return False
         elapsed = time.perf_counter() - self.row_started
         row: dict[str, float] = {"step": step, "images_seen": images_seen, "seconds": round(self.seconds, 2)}
-        row |= {name: round(mean, 6) for name, mean in means.items()}
+        row |= {name: round(value, 6) for name, value in values.items()}
         if step > self.row_step:
             rate = (images_seen / step) * (step - self.row_step) / elapsed
             row |= {"images_per_second": round(rate, 2), "data_wait": round(self.data_seconds / elapsed, 4)}
             self._show(row, rate)
-        size = self.log.stat().st_size if self.log.is_file() else 0
-        try:
-            with open(self.log, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.truncate(self.log, size)  # the part that still went in would spoil the next row
-            self.say(f"could not write {self.log}: {error}; training goes on, free some disk space")
+        if self.log is not None:
+            self._write(self.log, row)
         self._hand_over(row)
         self._start_row(step)
         return True
+
+    def _write(self, log: Path, row: Mapping[str, float]) -> None:
+        size = log.stat().st_size if log.is_file() else 0
+        try:
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(log, size)  # the part that still went in would spoil the next row
+            self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
@@ -172,7 +185,7 @@ class Monitor:
         self.status = "  ".join(parts)
         if not self.live.disable:
             self.live.set_description_str(self.status)
-        elif time.perf_counter() - self.said >= QUIET_SECONDS:
+        elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             print(self.status, file=sys.stderr, flush=True)
 
@@ -211,7 +224,7 @@ class Monitor:
 
     def close(self) -> None:
         """End the status line; where nobody watched it live, say the last state."""
-        if self.live.disable:
+        if self.live.disable and self.log is not None:
             print(self.status, file=sys.stderr, flush=True)
         self.live.close()
         for output in self.outputs:

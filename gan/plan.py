@@ -85,6 +85,7 @@ def choose(
     precision: Precision,
     seconds: float,
     faces: int,
+    world: int = 1,
 ) -> Chosen:
     """Choose the options for a budget by how many images this machine can be trained on in it.
 
@@ -95,18 +96,19 @@ def choose(
         precision: what it computes in.
         seconds: what is left of the budget.
         faces: faces to train on, at least as many as a batch has.
+        world: processes that share the work, each on a device like this one.
     """
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
-    rate = TRAINING_SHARE * images_per_second(config, device, precision, spent)
+    rate = TRAINING_SHARE * world * images_per_second(config, device, precision, spent, world)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
         own = {name: value for name, value in plan.options.items() if name not in typed}
         chosen = dataclasses.replace(config, **own)
         if not own:
             return Chosen(plan, config, rate, rate * seconds)
-        if chosen.batch_size > faces:
+        if chosen.batch_size > faces or chosen.batch_size % world:
             continue
         try:
-            rate_chosen = TRAINING_SHARE * images_per_second(chosen, device, precision, spent)
+            rate_chosen = TRAINING_SHARE * world * images_per_second(chosen, device, precision, spent, world)
         except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
             if not out_of_memory(error):
                 raise
@@ -132,11 +134,13 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
     return {} if row is None else {name: value for name, value in row.options.items() if name not in typed}
 
 
-def images_per_second(config: TrainConfig, device: torch.device, precision: Precision, seconds: float) -> float:
-    """The speed of bare training steps, without loader and penalty: the median over so many seconds."""
+def images_per_second(
+    config: TrainConfig, device: torch.device, precision: Precision, seconds: float, world: int = 1
+) -> float:
+    """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
     generator, discriminator = (place(network(config.model), device) for network in (Generator, Discriminator))
     optimizers = [adam(m.parameters(), 0.0, (0.0, 0.99), device) for m in (generator, discriminator)]
-    n, size = config.batch_size, config.image_size
+    n, size = config.batch_size // world, config.image_size
     z = torch.zeros(n, config.nz, device=device)
     real = torch.zeros(n, config.channels, size, size, device=device)
     took, began = [], time.perf_counter()

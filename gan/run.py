@@ -33,6 +33,7 @@ from gan.command_line import BARE
 from gan.device import adam, describe, place
 from gan.encoder import Encoder
 from gan.plan import Leg
+from gan.ranks import Ranks
 from model import Discriminator, Generator
 
 NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
@@ -151,6 +152,7 @@ class Run:
         device: what it trains on.
         precision: what it computes in, fp32 or bf16.
         faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
+        ranks: this process among those that train it.
     """
 
     folder: Path
@@ -158,6 +160,7 @@ class Run:
     device: torch.device
     precision: Precision
     faces: dict[str, Any]
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)
 
     @property
     def latest(self) -> Path:
@@ -364,12 +367,16 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a wish that the loop asks for; a second Ctrl-C interrupts at once."""
+def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a wish that the loop asks for; a second Ctrl-C interrupts at once.
+
+    Args:
+        patient: it does not, as where `torchrun` hands on the first one that has come from the terminal already.
+    """
     asked: list[int] = []
 
     def ask(number: int, frame: object) -> None:
-        if asked and number == signal.SIGINT:
+        if asked and number == signal.SIGINT and not patient:
             raise KeyboardInterrupt
         asked.append(number)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from config import CheckpointError, ModelConfig
+from config import CheckpointError, ModelConfig, Precision
 from gan import book_weights, checkpoint, device, images, latent
 from model import Discriminator, Generator
 
@@ -33,6 +33,7 @@ class Sampler:
     discriminator: nn.Module | None
     model: ModelConfig
     device: torch.device
+    precision: Precision = "fp32"
     images_seen: int = 0
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
@@ -65,7 +66,8 @@ class Sampler:
             raise ValueError("no discriminator to choose by")
 
         def judge(faces: Tensor) -> Tensor:
-            return discriminator(faces).view(len(faces), -1).mean(1).cpu()
+            with device.autocast(self.device, "fp32"):  # bf16 would call many equally good
+                return discriminator(faces.float()).view(len(faces), -1).mean(1).cpu()
 
         def ranked() -> Iterator[tuple[float, int]]:
             done = 0
@@ -83,7 +85,7 @@ class Sampler:
             some = list(seeds[start : start + self.batch])
             padded = some + some[-1:] * (self.batch - len(some))
             try:
-                with torch.no_grad():
+                with torch.no_grad(), device.autocast(self.device, self.precision):
                     result = work(latent.latents(padded, self.model.nz, mean, std).to(self.device))
             except (RuntimeError, MemoryError) as error:
                 if not device.out_of_memory(error) or self.batch == 1:
@@ -147,4 +149,5 @@ def _sampler(
         return device.place(network, on).eval().requires_grad_(False)
 
     ranks = None if discriminator is None else ready(discriminator)
-    return Sampler(ready(generator), ranks, model, on, images_seen, origin or {})
+    precision = device.choose_precision("auto", on) if on.type == "cuda" else "fp32"  # on a CPU to the last bit
+    return Sampler(ready(generator), ranks, model, on, precision, images_seen, origin or {})

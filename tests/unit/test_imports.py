@@ -11,7 +11,7 @@ LEVELS = (
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger gan.encoder "
     "gan.visdom_assets gan.torchvision_data",
     "model gan.command_line gan.device gan.ema",
-    "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan",
+    "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks",
     "gan.sampling gan.run gan.batches gan.features",
     "gan.evaluation",
     "gan.report",

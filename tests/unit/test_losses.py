@@ -16,6 +16,7 @@ from gan.losses import (
     generator_loss,
     gradient_penalties,
     interpolated_penalty,
+    penalty_noise,
 )
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
@@ -171,8 +172,8 @@ def test_approximate_penalty_is_the_exact_one_in_expectation() -> None:
     linear, n = Linear(), 200_000
     images = torch.zeros(n, 3, 2, 2)
     random = torch.Generator().manual_seed(0)
-    logits = linear(images)
-    penalties = gradient_penalties("approximate", linear, images, logits, images, logits, random, 0.1)
+    logits, noise = linear(images), penalty_noise("approximate", images, n, random)
+    penalties = gradient_penalties("approximate", linear, images, logits, images, logits, noise, 0.1)
     deviation = SQUARED_NORM * math.sqrt(2 / n)  # (w . n)^2 has variance 2 |w|^4
     assert list(penalties) == ["r1_penalty", "r2_penalty"]
     for penalty in penalties.values():
@@ -202,7 +203,8 @@ def quadratic(x: Tensor) -> Tensor:
 
 def penalties_of(penalty: Penalty, real: Tensor, fake: Tensor, seed: int = 0) -> dict[str, float]:
     random = torch.Generator().manual_seed(seed)
-    found = gradient_penalties(penalty, quadratic, real, quadratic(real), fake, quadratic(fake), random, 0.1)
+    noise = penalty_noise(penalty, real, len(real), random)
+    found = gradient_penalties(penalty, quadratic, real, quadratic(real), fake, quadratic(fake), noise, 0.1)
     return {name: value.item() for name, value in found.items()}
 
 

@@ -44,9 +44,7 @@ def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pyt
         Plan(least_images=1e6, options={"ngf": 16, "ndf": 16}, expect="most"),
     )
     monkeypatch.setattr(plan, "PLANS", rows)
-    monkeypatch.setattr(
-        plan, "images_per_second", lambda config, device, precision, seconds: 800 / config.ngf
-    )  # 4: 200
+    monkeypatch.setattr(plan, "images_per_second", lambda config, *rest: 800 / config.ngf)  # 4: 200
 
     start = TrainConfig(ngf=4, ndf=4)
     few = plan.choose(start, {}, CPU, "fp32", 60, 1000)  # 0.9 * 200 * 60 = 10,800

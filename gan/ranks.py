@@ -1,0 +1,180 @@
+"""The processes that train one run together, one a device, as `torchrun` starts them; usually one, alone.
+
+Each computes its part of every batch. Gradients are averaged by DDP, over NCCL between GPUs and gloo between CPUs. The
+first rank decides all that time decides, and writes everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from config import CheckpointError, ConfigError, TrainConfig, UserError
+from gan.losses import COUPLED
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)
+"""How long processes wait for one that is busy, packing faces, say; one that has died is noticed at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """This process among those of its run.
+
+    Args:
+        rank: its number, from 0.
+        world: how many there are.
+        local: its number on its machine, from 0.
+    """
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks and writes."""
+        return self.rank == 0
+
+    def check(self, config: TrainConfig, device: torch.device) -> None:
+        """Refuse what would not be the same run on several devices.
+
+        Raises:
+            ConfigError: the batch does not divide among them, the loss looks at all of it, or torch cannot connect such
+                devices.
+        """
+        if self.world > 1 and device.type not in ("cpu", "cuda"):
+            raise ConfigError(
+                f"several processes train on NVIDIA or AMD GPUs or on CPUs, not on {device.type}: --nogpu"
+            )
+        if config.batch_size % self.world:
+            raise ConfigError(
+                f"--batch_size: {config.batch_size} faces do not divide among {self.world} processes; take a multiple "
+                f"of {self.world}"
+            )
+        if self.world > 1 and config.loss in COUPLED:
+            raise ConfigError(
+                f"--loss={config.loss} compares with the mean of the whole batch, which no process sees; train with "
+                "one process, or with another loss, such as rp"
+            )
+
+    def part(self, n: int) -> slice:
+        """This process's part of a batch of `n`."""
+        return slice(n * self.rank // self.world, n * (self.rank + 1) // self.world)
+
+    def wrapped(self, network: nn.Module, device: torch.device) -> nn.Module:
+        """What calls `network` where its gradients are wanted. All begin with the weights of the first process.
+
+        BatchNorm sees the whole batch on GPUs; on CPUs, where torch has no such layer, each process its own part.
+        """
+        if self.world == 1:
+            return network
+        if device.type == "cuda":
+            nn.SyncBatchNorm.convert_sync_batchnorm(network)  # in place: neither network is a norm itself
+        for buffer in network.buffers():  # the frozen encoder is one; DDP sends parameters only
+            dist.broadcast(buffer, 0)
+        # From then on BatchNorm's running statistics are the first one's own, as it alone saves them.
+        return DistributedDataParallel(
+            network, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False
+        )
+
+    def agree(self, *wishes: float) -> tuple[float, ...]:
+        """The largest of what each process brings, number by number; those that have no say bring 0."""
+        if self.world == 1:
+            return wishes
+        numbers = torch.tensor(wishes, dtype=torch.float64)
+        dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        return tuple(numbers.tolist())
+
+    def means(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The mean over all processes of numbers that each of them has."""
+        if self.world == 1:
+            return dict(values)
+        numbers = torch.tensor(list(values.values()), dtype=torch.float64)
+        dist.all_reduce(numbers, dist.ReduceOp.SUM)
+        return dict(zip(values, (numbers / self.world).tolist(), strict=True))
+
+    def share(self, value: T) -> T:
+        """What the first process has."""
+        if self.world == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
+
+    @contextlib.contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """On each machine its first process goes first, the others after it: it makes what they then find."""
+        if self.world > 1 and self.local:
+            dist.barrier()
+        yield
+        if self.world > 1 and not self.local:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def joined(gpu: bool | None) -> Iterator[Ranks]:
+    """Find the other processes of this run, and leave them at the end; without `torchrun` there are none.
+
+    Args:
+        gpu: False forbids the GPU.
+
+    Raises:
+        ConfigError: a machine has fewer GPUs than processes.
+        CheckpointError: another process has died.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1")) if dist.is_available() and dist.is_torchelastic_launched() else 1
+    if world == 1:
+        yield Ranks()
+        return
+    ranks = Ranks(int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"]))
+    on_gpu = gpu is not False and torch.cuda.is_available()
+    with contextlib.ExitStack() as stack:
+        if not ranks.first:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        try:
+            if on_gpu:
+                torch.cuda.set_device(check_gpus(ranks.local, int(os.environ["LOCAL_WORLD_SIZE"])))
+            dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+            yield ranks
+        except UserError as error:
+            raise type(error)(f"process {ranks.rank} of {world}: {error}") from error
+        except RuntimeError as error:
+            if not lost(error):
+                raise
+            raise CheckpointError(
+                f"process {ranks.rank} of {world}: another process of this run has ended, so all end; see what it said "
+                "and go on from the last save with the same torchrun command and --resume"
+            ) from error
+        dist.destroy_process_group()  # not after an error: with NCCL it would wait for the others
+
+
+def check_gpus(local: int, wanted: int) -> int:
+    """The GPU of the machine's process `local` of `wanted`.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    there = torch.cuda.device_count()
+    if there < wanted:
+        raise ConfigError(
+            f"{wanted} processes on a machine with {there} GPUs; each needs its own: --nproc_per_node={there}, or "
+            "--nogpu"
+        )
+    return local
+
+
+def lost(error: RuntimeError) -> bool:
+    """Whether `error` says that another process no longer answers."""
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or "gloo" in text or "connection closed" in text

@@ -1,0 +1,234 @@
+"""Several processes that train one run, started by the real torchrun over gloo, as on a machine without GPUs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch.distributed
+
+from gan import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32", "--log_every=4"]
+Start = Callable[..., subprocess.Popen[str]]
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
+
+WITHOUT_NORM = """
+import sys
+from torch import nn
+
+class Norm(nn.GroupNorm):  # looks at one image at a time
+    def __init__(self, width):
+        super().__init__(1, width)
+
+nn.BatchNorm2d = Norm
+sys.path.insert(0, {root!r})
+import train
+from config import TrainConfig
+from gan.command_line import command_line
+
+if __name__ == "__main__":
+    command_line(TrainConfig, train.main)
+"""
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    make_faces(folder, 70, size=32)
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a script in so many processes and go on; whatever still runs in the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(
+        processes: int, *words: str, script: Path = ROOT / "train.py", machines: Sequence[str] = ("--standalone",)
+    ) -> subprocess.Popen[str]:
+        command = [sys.executable, str(script), *SMALL, *words]
+        if processes > 1 or len(machines) > 1:
+            torchrun = ["-m", "torch.distributed.run", *machines, f"--nproc_per_node={processes}", "--"]
+            command = [sys.executable, *torchrun, str(script), *SMALL, *words]
+        command = list({word.partition("=")[0]: word for word in command}.values())  # the last of each counts
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def finished(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == code, (out, err)
+    return out, err
+
+
+def rows_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(row) for row in (run / "log.jsonl").read_text().splitlines()]
+
+
+def workers(torchrun: subprocess.Popen[str]) -> dict[int, int]:
+    """The processes that it started, by rank."""
+    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+    ranks = {}
+    for child in children:
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        (rank,) = [int(v.removeprefix(b"RANK=")) for v in variables if v.startswith(b"RANK=")]
+        ranks[rank] = int(child)
+    return ranks
+
+
+def until_rows(run: Path, n: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 100
+    while not (run / "log.jsonl").is_file() or len(rows_of(run)) < n:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no rows"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("options", [["--translate=1", "--colour=1"], ["--loss=bce", "--penalty=exact"]])
+def test_two_processes_train_as_one_does(start: Start, tmp_path: Path, faces: Path, options: list[str]) -> None:
+    script = tmp_path / "without_norm.py"
+    script.write_text(WITHOUT_NORM.format(root=str(ROOT)))
+    same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--penalty_every=2", "--eval_images=0", *options]
+    same += ["--lr1=1e-3", "--lr2=1e-3", "--log_every=1"]  # short: rounding doubles with each step
+    for n in (1, 2):
+        finished(start(n, *same, f"--run={n}", script=script))
+    one, two = (rows_of(tmp_path / "checkpoints" / str(n)) for n in (1, 2))
+    assert len(one) == len(two) == 9
+    # Not the logits: relativistic losses know no zero, and Adam makes a step of the rounding in its place.
+    for row, other in zip(one, two, strict=True):
+        for name in ("d_loss", "g_loss", "r1_penalty", "r2_penalty"):
+            assert other[name] == pytest.approx(row[name], rel=2e-3, abs=1e-4), (row["step"], name)
+    assert abs(one[-1]["d_loss"] - one[0]["d_loss"]) > 0.01
+
+
+def test_all_begin_with_the_weights_of_the_first(start: Start, tmp_path: Path, faces: Path) -> None:
+    script = tmp_path / "weights.py"
+    tail = """
+    wrapped = train.Ranks.wrapped
+    def told(ranks, network, device):
+        found = wrapped(ranks, network, device)
+        numbers = torch.cat([t.detach().double().flatten() for t in network.state_dict().values()])
+        print(f"weights {ranks.rank} {type(network).__name__} {numbers.sum().item()!r}", file=sys.stderr)
+        return found
+    train.Ranks.wrapped = told
+"""
+    source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "import torch")
+    script.write_text(source.replace('__main__":', f'__main__":{tail}'))
+    _, err = finished(start(2, f"--data_path={faces}", "--max_epoch=1", "--freeze=1", script=script))
+    told = sorted(line.split()[1:] for line in err.splitlines() if line.startswith("weights "))
+    assert [line[:2] for line in told] == [[r, name] for r in "01" for name in ("Discriminator", "Generator")]
+    assert told[0][2] == told[2][2]  # its encoder too, which is not trained
+    assert told[1][2] == told[3][2]
+
+
+def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = ["--nnodes=2", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    words = [f"--data_path={faces}", "--run=a", "--max_epoch=2"]
+    first, second = (start(1, *words, machines=[*where, f"--node_rank={rank}"]) for rank in range(2))
+    out, _ = finished(first)
+    assert "2 processes" in out
+    assert "faces to train on" not in finished(second)[0]
+    assert [row["step"] for row in rows_of(tmp_path / "checkpoints" / "a")] == [4, 8, 9]
+
+
+def test_a_run_of_two_goes_on_alone_and_a_run_alone_in_two(start: Start, tmp_path: Path, faces: Path) -> None:
+    run = tmp_path / "checkpoints" / "a"
+    words = [f"--data_path={faces}", "--run=a"]
+    out, err = finished(start(2, *words, "--max_epoch=2"))
+    assert out.count("faces to train on") == 1, out  # one of them speaks
+    assert "2 processes" in out
+    assert "go on:   " in out
+    assert "Traceback" not in err
+    assert [row["step"] for row in rows_of(run)] == [4, 8, 9]
+    assert sorted(p.name for p in (run / "samples").iterdir()) == [
+        f"step-{n:08d}.png" for n in (0, 9)
+    ]  # one writes them
+    finished(start(1, f"--resume={run}", "--max_epoch=4"))
+    finished(start(2, f"--resume={run}", "--max_epoch=6"))
+    content = checkpoint.load(run / "latest.pt")
+    assert content["step"] == 27  # 6 * 70 / 16
+    assert [row["step"] for row in rows_of(run)] == [4, 8, 9, 12, 16, 18, 20, 24, 27]
+    assert not any(name.startswith("module.") for name in content["generator"])
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_when_one_dies_the_other_ends_and_the_run_goes_on(start: Start, tmp_path: Path, faces: Path, dies: int) -> None:
+    run = tmp_path / "checkpoints" / "a"
+    process = start(2, f"--data_path={faces}", "--run=a", "--max_epoch=100000", "--save_minutes=0.02")
+    until_rows(run, 20, process)
+    os.kill(workers(process)[dies], signal.SIGKILL)
+    since = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert time.monotonic() - since < 60
+    assert process.returncode != 0
+    assert "another process of this run has ended" in err
+    saved = checkpoint.load(run / "latest.pt")["step"]
+    assert saved > 1
+    out, _ = finished(start(2, f"--resume={run}", f"--max_epoch={saved // 4 + 2}"))
+    assert f"going on from step {saved}," in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_the_run(start: Start, tmp_path: Path, faces: Path, number: int) -> None:
+    run = tmp_path / "checkpoints" / "a"
+    process = start(2, f"--data_path={faces}", "--run=a", "--max_epoch=100000", "--save_minutes=60")
+    until_rows(run, 3, process)
+    if number == signal.SIGINT:  # a terminal sends it to all of them, and torchrun sends it on
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert "stopped at step" in out
+    assert checkpoint.load(run / "latest.pt")["step"] == rows_of(run)[-1]["step"]
+
+
+def test_a_budget_ends_all_at_one_step(start: Start, tmp_path: Path, faces: Path) -> None:
+    out, _ = finished(start(2, f"--data_path={faces}", "--run=a", "--budget=0.1"))
+    content = checkpoint.load(tmp_path / "checkpoints" / "a" / "latest.pt")
+    assert content["finished"]
+    assert f"finished at step {content['step']}," in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch_size=15"], "15 faces do not divide among 2 processes; take a multiple of 2"),
+        (["--loss=rahinge"], "compares with the mean of the whole batch"),
+        (["--data_path=nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(
+    start: Start, tmp_path: Path, faces: Path, words: list[str], said: str
+) -> None:
+    process = start(2, f"--data_path={faces}", *words)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode != 0
+    assert said in err
+    assert not (tmp_path / "checkpoints").exists()
