@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     """
     # Once the discriminator wins, gradients fall below 1e-38, and the CPU computes such numbers 2 to 5 times slower.
     torch.set_flush_denormal(True)
+    keep_memory()
     device = torch.device("cpu")
     if gpu is not False and torch.accelerator.is_available():
         accelerator = torch.accelerator.current_accelerator()
@@ -37,6 +39,18 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     else:
         say(f"device: {describe(device)}")
     return device
+
+
+def keep_memory() -> None:
+    """Let this process keep the memory that it frees, since it takes as much again in the next step.
+
+    By default glibc gives large pieces back and the kernel fills each with zeros anew: about a tenth of a step's time
+    on a CPU. Elsewhere nothing changes.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library, or none to be found so
+        set_option = ctypes.CDLL(None).mallopt
+        for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 2**26)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
+            set_option(option, value)
 
 
 def describe(device: torch.device) -> str:

@@ -6,7 +6,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 SIZE = 96
@@ -30,7 +29,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, S, S) -> the same."""
-        return relu(x + self.norm2(self.conv2(relu(self.norm1(self.conv1(x))))))
+        inner = self.norm1(self.conv1(x)).relu_()
+        return self.norm2(self.conv2(inner)).add_(x).relu_()  # in place: on a CPU new memory costs more than the sum
 
 
 class Encoder(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import train
 from config import ConfigError, Metric, TrainConfig
@@ -18,6 +19,7 @@ from gan.batches import Batches
 from gan.faces import Pack
 from gan.monitor import Monitor
 from gan.plan import Leg
+from gan.ranks import Ranks
 from gan.run import Run, TrainingState
 
 CPU = torch.device("cpu")
@@ -215,7 +217,83 @@ def test_numbered_checkpoints_are_the_last_three_and_every_tenth(pack: Pack, tmp
     assert [int(p.stem[5:]) for p in sorted(run.folder.glob("step-*.pt"))] == [10, 20, 22, 23, 24]
 
 
+class Norm(nn.GroupNorm):
+    """In BatchNorm's place: looks at one face at a time."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(1, width)
+
+
+def little_memory(state: TrainingState, most: int) -> list[int]:
+    """Let the networks take at most so many faces at once; gives the numbers that they took."""
+    taken = []
+
+    def check(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        if len(inputs[0]) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        taken.append(len(inputs[0]))
+
+    for network in (state.generator, state.discriminator):
+        network.register_forward_pre_hook(check)
+    return taken
+
+
+@pytest.mark.parametrize("penalty", ["approximate", "exact", "gp"])
+def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], penalty: Any
+) -> None:
+    monkeypatch.setattr(nn, "BatchNorm2d", Norm)
+    config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
+    states = []
+    for name, most in (("whole", 4), ("parts", 1)):
+        run = run_in(tmp_path / name, dataclasses.replace(config, log_every=1))
+        state = TrainingState(config, CPU)
+        taken = little_memory(state, most)
+        with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+            train.train(run, state, every(pack), monitor, lambda: False)
+        states.append(state)
+        assert max(taken) == most
+    assert capsys.readouterr().out.splitlines() == [
+        f"out of memory: from step 1 on each batch of 4 goes through the networks in {parts} parts, which is slower; "
+        "BatchNorm sees one part at a time, else nothing changes"
+        for parts in (2, 4)
+    ]
+    whole, parts = (
+        [json.loads(row) for row in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        for name in ("whole", "parts")
+    )
+    assert [row.keys() for row in whole] == [row.keys() for row in parts]
+    for row, other in zip(whole, parts, strict=True):
+        for name in row.keys() & {"d_loss", "g_loss", "r1_penalty", "r2_penalty", "gp_penalty"}:
+            assert other[name] == pytest.approx(row[name], rel=1e-3, abs=1e-5), name
+
+
+@pytest.mark.parametrize(("loss", "most"), [("rahinge", 2), ("rp", 0)])
+def test_a_batch_that_cannot_be_split_is_out_of_memory(pack: Pack, tmp_path: Path, loss: Any, most: int) -> None:
+    config = dataclasses.replace(CONFIG, projected=False, loss=loss)
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    little_memory(state, most)
+    monitor = contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2))
+    with monitor as watch, pytest.raises(torch.OutOfMemoryError):
+        train.train(run, state, every(pack), watch, lambda: False)
+
+
+def test_a_run_that_leaves_its_budget_has_its_rates_again(pack: Pack, tmp_path: Path) -> None:
+    state = TrainingState(CONFIG, CPU)
+    state.scale_rates(0.0)
+    run = run_in(tmp_path / "run", CONFIG)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        train.train(run, state, every(pack), monitor, lambda: False)
+    assert [o.param_groups[0]["lr"] for o in (state.g_optimizer, state.d_optimizer)] == [CONFIG.lr1, CONFIG.lr2]
+
+
 class TestBatches:
+    def test_parts_are_the_batch(self, pack: Pack) -> None:
+        whole = Batches(pack, np.arange(18), 4, 0, CPU, 0.5)
+        halves = [Batches(pack, np.arange(18), 4, 0, CPU, 0.5, Ranks(rank, 2).part(4)) for rank in range(2)]
+        for step in range(1, 8):
+            assert torch.equal(whole(step), torch.cat([half(step) for half in halves]))
+
     def test_every_face_comes_once_an_epoch_and_in_another_order_each(self, pack: Pack) -> None:
         batches = every(pack)
         seen = np.concatenate([batches.indices(step) for step in range(1, 10)])  # 9 steps of 4: two epochs of 18
