@@ -54,7 +54,7 @@ demo: setup
 	@echo "With pictures of your own:  .venv/bin/python train.py --data_path=FOLDER --vis"
 
 # Small and narrow, so that three minutes on two cores show something; chosen by eye, docs/experiments.md.
-DEMO := --image_size=48 --ngf=48 --plot_every=60
+DEMO := --image_size=48 --ngf=48 --lr1=2e-3 --lr2=2e-3 --plot_every=60
 
 vis-assets: setup
 	.venv/bin/python -m gan.visdom_assets

@@ -173,6 +173,8 @@ class TrainConfig:
         seed: fixes all randomness of the run.
         num_workers: processes that decode the faces; by default one a core.
         precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
+        compile: compile the networks by torch.compile; unset: on a single GPU, in a run so long that what it saves,
+            which is measured, is more than it costs; --nocompile never.
         log_every: steps between rows of log.jsonl.
         plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; they
@@ -236,6 +238,7 @@ class TrainConfig:
     seed: int = 0
     num_workers: int | None = None
     precision: Precision = "auto"
+    compile: bool | None = None
     log_every: int = 50
     plot_every: int = 250
     eval_images: int = 10_000

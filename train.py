@@ -67,8 +67,7 @@ def train(
 ) -> None:
     """The training loop, from the state's step to the end of the last epoch or of the budget, or until `stopping()`."""
     config, ranks, n = run.config, run.ranks, run.config.batch_size
-    generator = ranks.wrapped(state.generator, run.device)
-    discriminator = ranks.wrapped(state.discriminator, run.device)
+    called = Called.of(run, state)
     last, saved, ended, parts = batches.steps(config.epochs), time.monotonic(), False, 1
     debug_file = debugger.DebugFile(config.debug_file if ranks.first else None)
     closing = CLOSING_SECONDS
@@ -117,11 +116,9 @@ def train(
         monitor.data_seconds += time.perf_counter() - waiting
 
         if due(state.step, config.d_every):
-            whole_or_in_parts(
-                functools.partial(discriminator_step, run, state, discriminator, monitor, real, random),
-            )
+            whole_or_in_parts(functools.partial(discriminator_step, run, state, called, monitor, real, random))
         if due(state.step, config.g_every):
-            whole_or_in_parts(functools.partial(generator_step, run, state, generator, monitor, real, random))
+            whole_or_in_parts(functools.partial(generator_step, run, state, called, monitor, real, random))
             images = n * config.g_every
             ema.update(state.ema, state.generator, ema.decay(images, n * state.step, config.ema_half_life_images))
 
@@ -148,10 +145,35 @@ def train(
             saved, ended = time.monotonic(), ending
 
 
+@dataclasses.dataclass(frozen=True)
+class Called:
+    """What calls the two networks, whose weights are the state's.
+
+    Args:
+        generator: compiled where that was chosen.
+        discriminator: likewise.
+        trained_generator: the same, for the pass whose gradients move it: averaged over all processes.
+        trained_discriminator: likewise.
+    """
+
+    generator: Callable[[Tensor], Tensor]
+    discriminator: Callable[[Tensor], Tensor]
+    trained_generator: Callable[[Tensor], Tensor]
+    trained_discriminator: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def of(cls, run: Run, state: TrainingState) -> Called:
+        """What calls the networks of a run."""
+        plain = state.generator, state.discriminator
+        once = [torch.compile(network) if run.compiled else network for network in plain]
+        trained = once if run.ranks.world == 1 else [run.ranks.wrapped(network, run.device) for network in plain]
+        return cls(*once, *trained)
+
+
 def discriminator_step(
     run: Run,
     state: TrainingState,
-    discriminator: torch.nn.Module,
+    called: Called,
     monitor: Monitor,
     real: Tensor,
     random: Random,
@@ -162,7 +184,7 @@ def discriminator_step(
     Args:
         run: the run.
         state: its state.
-        discriminator: what calls it, see `Ranks.wrapped`.
+        called: its networks.
         monitor: told the losses.
         real: this process's faces.
         random: the step's streams of random numbers, by purpose.
@@ -180,9 +202,9 @@ def discriminator_step(
     for part in parts:
         with autocast(run.device, run.precision):
             with torch.no_grad():
-                fake = state.generator(send(z[part], run.device)).float()
+                fake = called.generator(send(z[part], run.device)).float()
             real_moved, fake_moved = (augment(images, moves.of(part)) for images in (real[part], fake))
-            real_logits, fake_logits = discriminator(real_moved), discriminator(fake_moved)
+            real_logits, fake_logits = (called.trained_discriminator(images) for images in (real_moved, fake_moved))
             d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
             if penalised:  # lazy: rarer, so weighted up
                 plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
@@ -206,7 +228,7 @@ def discriminator_step(
 def generator_step(
     run: Run,
     state: TrainingState,
-    generator: torch.nn.Module,
+    called: Called,
     monitor: Monitor,
     real: Tensor,
     random: Random,
@@ -217,7 +239,7 @@ def generator_step(
     Args:
         run: the run.
         state: its state.
-        generator: what calls it, see `Ranks.wrapped`.
+        called: its networks.
         monitor: told the loss.
         real: this process's faces.
         random: the step's streams of random numbers, by purpose.
@@ -230,11 +252,11 @@ def generator_step(
     told: list[Tensor] = []
     for part in parts:
         with autocast(run.device, run.precision):
-            fake = generator(send(z[part], run.device)).float()
-            fake_logits, real_logits = state.discriminator(augment(fake, moves.of(part))), None
+            fake = called.trained_generator(send(z[part], run.device)).float()
+            fake_logits, real_logits = called.discriminator(augment(fake, moves.of(part))), None
             if config.loss in losses.COMPARING:
                 with torch.no_grad():
-                    real_logits = state.discriminator(augment(real[part], moves.of(part)))
+                    real_logits = called.discriminator(augment(real[part], moves.of(part)))
             g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
         (g_loss * (len(fake) / len(real))).backward()
         told.append(g_loss)
@@ -417,9 +439,13 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             config = suited(config, typed, len(training))
             config = planned(config, typed, ranks, device, precision, since, len(training))
         config, precision = ranks.share((config, precision))
+        if content is not None:
+            compiled = content["chosen"].get("compile", False)
+        else:
+            compiled = ranks.world == 1 and choose_compile(config, device, precision, since, len(training))
         part = ranks.part(config.batch_size)
         batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip, part)
-        run = Run(folder, config, device, precision, faces, ranks)
+        run = Run(folder, config, device, precision, faces, ranks, compiled)
         print(
             f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}"
             f"{f'; {ranks.world} processes' if ranks.world > 1 else ''}",
@@ -501,6 +527,23 @@ def planned(
         f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
     )
     return chosen.config
+
+
+def choose_compile(config: TrainConfig, device: torch.device, precision: Precision, since: float, faces: int) -> bool:
+    """Whether to compile the networks; says so where that was measured.
+
+    On two CPU cores they are slower compiled, see docs/experiments.md.
+    """
+    if config.compile is not None or device.type != "cuda":
+        return bool(config.compile)
+    images = config.epochs * faces
+    if config.budget is not None:
+        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+        images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
+    saved = plan.compile_pays(config, device, precision, images)
+    if saved is not None:
+        print(f"the networks are compiled: {saved}")
+    return saved is not None
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:

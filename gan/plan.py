@@ -22,6 +22,9 @@ WARM_UP = 0.05
 MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
 """How long the machine is measured, at most what share of the budget that is, and how many steps it is at least."""
 
+COMPILE_SECONDS = 1200
+"""Runs that take longer are tried with compiled networks, which takes about a minute."""
+
 TRAINING_SHARE = 0.9
 """Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
 
@@ -117,6 +120,32 @@ def choose(
     raise AssertionError("the first row of the table changes nothing and takes any machine")
 
 
+def compile_pays(config: TrainConfig, device: torch.device, precision: Precision, images: float) -> str | None:
+    """Compile the networks and measure whether that saves more of a run's time than it costs.
+
+    Args:
+        config: the run's config.
+        device: what it trains on.
+        precision: what it computes in.
+        images: images that it will see.
+
+    Returns:
+        What it saves, in words; None where it does not pay, or does not work on this machine.
+    """
+    plain = images_per_second(config, device, precision, MEASURED_SECONDS)
+    if images / plain < COMPILE_SECONDS:
+        return None
+    since = time.perf_counter()
+    try:
+        compiled = images_per_second(config, device, precision, MEASURED_SECONDS, compiled=True)
+    except Exception:  # no compiler, or one that fails: of any kind, and training can do without
+        return None
+    cost = time.perf_counter() - since
+    if images / plain < images / compiled + cost:
+        return None
+    return f"{compiled / plain:.2f} times as fast for {cost:.0f} s at the start"
+
+
 def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
     """The options that suit training old weights further on so many faces, those typed excepted.
 
@@ -135,20 +164,26 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
 
 
 def images_per_second(
-    config: TrainConfig, device: torch.device, precision: Precision, seconds: float, world: int = 1
+    config: TrainConfig,
+    device: torch.device,
+    precision: Precision,
+    seconds: float,
+    world: int = 1,
+    compiled: bool = False,
 ) -> float:
     """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
-    generator, discriminator = (place(network(config.model), device) for network in (Generator, Discriminator))
-    optimizers = [adam(m.parameters(), 0.0, (0.0, 0.99), device) for m in (generator, discriminator)]
+    plain = [place(network(config.model), device) for network in (Generator, Discriminator)]
+    generator, discriminator = (torch.compile(network) for network in plain) if compiled else plain
+    optimizers = [adam(m.parameters(), 0.0, (0.0, 0.99), device) for m in plain]
     n, size = config.batch_size // world, config.image_size
     z = torch.zeros(n, config.nz, device=device)
     real = torch.zeros(n, config.channels, size, size, device=device)
     took, began = [], time.perf_counter()
     for step in itertools.count():
         since = time.perf_counter()
-        for optimizer, network in zip(optimizers, (generator, discriminator), strict=True):
-            discriminator.requires_grad_(network is discriminator)
-            with autocast(device, precision), torch.set_grad_enabled(network is generator):
+        for optimizer, network in zip(optimizers, plain, strict=True):
+            plain[1].requires_grad_(network is plain[1])
+            with autocast(device, precision), torch.set_grad_enabled(network is plain[0]):
                 fake = generator(z).float()
             with autocast(device, precision):
                 loss = losses.discriminator_loss(config.loss, discriminator(real), discriminator(fake))

@@ -50,8 +50,8 @@ class Ranks:
         """Refuse what would not be the same run on several devices.
 
         Raises:
-            ConfigError: the batch does not divide among them, the loss looks at all of it, or torch cannot connect such
-                devices.
+            ConfigError: the batch does not divide among them, the loss looks at all of it, the networks are to be
+                compiled, or torch cannot connect such devices.
         """
         if self.world > 1 and device.type not in ("cpu", "cuda"):
             raise ConfigError(
@@ -62,6 +62,8 @@ class Ranks:
                 f"--batch_size: {config.batch_size} faces do not divide among {self.world} processes; take a multiple "
                 f"of {self.world}"
             )
+        if self.world > 1 and config.compile:
+            raise ConfigError(f"--compile works with one process; leave it out with {self.world}")
         if self.world > 1 and config.loss in COUPLED:
             raise ConfigError(
                 f"--loss={config.loss} compares with the mean of the whole batch, which no process sees; train with "

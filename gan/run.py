@@ -153,6 +153,7 @@ class Run:
         precision: what it computes in, fp32 or bf16.
         faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
         ranks: this process among those that train it.
+        compiled: whether torch.compile compiles the networks.
     """
 
     folder: Path
@@ -161,6 +162,7 @@ class Run:
     precision: Precision
     faces: dict[str, Any]
     ranks: Ranks = dataclasses.field(default_factory=Ranks)
+    compiled: bool = False
 
     @property
     def latest(self) -> Path:
@@ -173,7 +175,7 @@ class Run:
         return {
             "config": options,
             "model": dataclasses.asdict(self.config.model),
-            "chosen": {"device": describe(self.device), "precision": self.precision},
+            "chosen": {"device": describe(self.device), "precision": self.precision, "compile": self.compiled},
             "faces": self.faces,
             "versions": {"torch": str(torch.__version__), "torchvision": str(torchvision.__version__)},
         }

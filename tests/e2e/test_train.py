@@ -563,3 +563,22 @@ def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command
     result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", cwd=finished)
     assert result.returncode == 2
     assert "--resume=checkpoints/a" in one_line(result.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+def test_compiled_networks_train_as_plain_ones_do(tmp_path: Path, faces: Path, run_command: Command) -> None:
+    words = [*SMALL[:-2], "--precision=fp32", "--log_every=1", f"--data_path={faces}", "--max_epoch=1"]
+    for name in ("--compile", "--nocompile"):
+        told = run_command("train.py", *words, name, f"--run={name.strip('-')}", timeout=600)
+        assert told.returncode == 0, told.stderr
+    compiled, plain = (rows_of(tmp_path / "checkpoints" / name) for name in ("compile", "nocompile"))
+    assert [row["step"] for row in compiled] == [1, 2, 3, 4, 5]
+    for row, other in zip(compiled, plain, strict=True):
+        assert row["d_loss"] == pytest.approx(other["d_loss"], rel=1e-3)
+        assert row["g_loss"] == pytest.approx(other["g_loss"], rel=1e-3)
+    run = tmp_path / "checkpoints" / "compile"
+    assert json.loads((run / "config.json").read_text())["chosen"]["compile"]
+    assert not any("_orig_mod" in name for name in checkpoint.load(run / "latest.pt")["generator"])
+    again = run_command("train.py", f"--resume={run}", "--max_epoch=2", timeout=600)
+    assert again.returncode == 0, again.stderr

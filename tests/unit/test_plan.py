@@ -1,6 +1,8 @@
 """How the learning rates go along a run, and what is chosen for a budget."""
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -116,3 +118,25 @@ def test_speed_is_measured() -> None:
     large = plan.images_per_second(TrainConfig(image_size=96, batch_size=4), CPU, "fp32", seconds=0.2)
 
     assert small > 3 * large > 0
+
+
+@pytest.mark.parametrize(
+    ("images", "compiled", "pays"),
+    [(1e5, 150, False), (1e6, 150, True), (1e6, 100.001, False), (1e6, 50, False), (1e6, None, False)],
+)
+def test_compiling_pays_in_long_runs_where_it_is_faster_and_works(
+    monkeypatch: pytest.MonkeyPatch, images: float, compiled: float | None, pays: bool
+) -> None:
+    def speed(*rest: object, compiled_networks: float | None = compiled, **options: object) -> float:
+        if not options.get("compiled"):
+            return 100
+        if compiled_networks is None:
+            raise ValueError("no compiler")
+        return compiled_networks
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    clock = itertools.count(0, 60)  # it takes a minute
+    monkeypatch.setattr(plan, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    said = plan.compile_pays(SMALL, CPU, "fp32", images)
+    assert (said == "1.50 times as fast for 60 s at the start") is pays
+    assert pays or said is None
