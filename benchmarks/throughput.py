@@ -22,12 +22,16 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
-from config import RELEASED
-from gan import synthetic
+from config import PRESETS, RELEASED, Precision, TrainConfig
+from gan import plan, synthetic
 from gan.device import choose_precision, describe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,7 +65,7 @@ class Row:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="book,default,png,pack,start,memory,linear", help="which, with commas")
+    parser.add_argument("--rows", default="book,default,png,pack,start,memory,linear,limit", help="which, with commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20, help="of each training")
     parser.add_argument("--out", type=Path, help="file for the page")
@@ -195,6 +199,26 @@ class Bench:
             f"images/s of training by `train.py` in the three thirds of {3 * self.seconds:g} s: {rates}.",
         ]
 
+    def limit(self, rounds: int) -> list[str]:
+        """Training the book's networks against what the step's arithmetic and bytes allow on this device."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        config = TrainConfig(**PRESETS["book64"])  # pyright: ignore[reportArgumentType]
+        precision = choose_precision("auto", device)
+        flops, moved = work_of_a_step(config, device, precision)
+        per_second, bandwidth = peak(device, precision)
+        allowed = config.batch_size / max(flops / per_second, moved / bandwidth)
+        ours = statistics.median([rate for _ in range(rounds) for rate in self.train("--preset=book64")])
+        counting, moving = 1e3 * flops / per_second, 1e3 * moved / bandwidth
+        return [
+            "",
+            "| a step of the book's networks, batch 64 | |",
+            "| --- | --- |",
+            f"| arithmetic | {flops / 1e9:,.0f} GFLOP, {counting:.1f} ms at {per_second / 1e12:.2f} TFLOP/s |",
+            f"| bytes read and written | {moved / 1e9:.2f} GB, {moving:.1f} ms at {bandwidth / 1e9:,.0f} GB/s |",
+            f"| images/s that the slower of the two allows | {allowed:,.0f} |",
+            f"| `train.py --preset=book64` | {ours:,.0f}, {100 * ours / allowed:.0f} % |",
+        ]
+
     # What is run.
 
     def train(self, *words: str, faces: Path | None = None, seconds: float = 0, memory: bool = False) -> list[float]:
@@ -284,6 +308,47 @@ def compared(row: Row, rounds: int) -> list[str]:
         against = f"{ratio:.2f} times as fast" if name in ours else ""
         lines.append(f"| {name} | {len(values)} | {middle:.1f} | {spread} | {against} |")
     return lines
+
+
+def work_of_a_step(config: TrainConfig, device: torch.device, precision: Precision) -> tuple[float, float]:
+    """Floating-point operations of a training step, and the bytes that its operations read and write."""
+
+    class Bytes(TorchDispatchMode):
+        """Counts what goes into each operation and comes out of it."""
+
+        total = 0.0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if not func.is_view:
+                tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+                self.total += sum(t.nbytes for t in tensors)
+            return out
+
+    with FlopCounterMode(display=False) as arithmetic, Bytes() as memory:
+        plan.images_per_second(config, device, precision, 0.0)
+    steps = plan.LEAST_STEPS + 1
+    return arithmetic.get_total_flops() / steps, memory.total / steps
+
+
+def peak(device: torch.device, precision: Precision, rounds: int = 7) -> tuple[float, float]:
+    """What this device reaches: operations a second of a large matrix product, bytes a second of a large copy."""
+    n = 8192 if device.type == "cuda" else 2048
+    a = torch.randn(n, n, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    b, big = a.clone(), torch.ones(2**28 if device.type == "cuda" else 2**26, device=device)
+    other = torch.empty_like(big)
+
+    def least(work: Callable[[], object]) -> float:
+        seconds = []
+        for _ in range(rounds):
+            since = time.perf_counter()
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - since)
+        return min(seconds)
+
+    return 2 * n**3 / least(lambda: a @ b), 2 * big.nbytes / least(lambda: other.copy_(big))
 
 
 def plain(*words: object) -> list[str]:
