@@ -510,8 +510,8 @@ class Few:
 
 
 FEW = (Few(most_faces=1000, options={"freeze": 2, "translate": 0.6, "colour": 0.5}),)
-"""What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs nothing
-and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
+"""What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs
+nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
 
 CHANGEABLE_ON_RESUME = frozenset(
     {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers"}
