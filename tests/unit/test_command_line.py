@@ -152,7 +152,7 @@ def test_home_folder_is_expanded() -> None:
         ("--=4", "unknown option --; --help lists them all"),
         ("--interactive", "unknown option --interactive; --help lists them all"),
         ("--trace", "unknown option --trace; --help lists them all"),
-        ("--completion", "unknown option --completion; --help lists them all"),
+        ("--completion", "unknown option --completion; did you mean --compile?"),
         ("--gpu -- --trace", "unexpected '--'; write options as --name=value"),
         ("-- --interactive", "unexpected '--'; write options as --name=value"),
         ("--gpu - run", "unexpected '-'; write options as --name=value"),
