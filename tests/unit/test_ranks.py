@@ -1,0 +1,57 @@
+"""One process among those of a run: its part of a batch, and what cannot be shared. Several: tests/e2e/test_ranks.py."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from config import ConfigError, TrainConfig
+from gan.ranks import Ranks, joined, lost
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "device", "said"),
+    [
+        ({"batch_size": 15}, "cpu", "15 faces do not divide among 2 processes; take a multiple of 2"),
+        ({"loss": "rahinge"}, "cpu", "compares with the mean of the whole batch"),
+        ({"compile": True}, "cpu", "--compile works with one process"),
+        ({}, "mps", "not on mps: --nogpu"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(options: dict[str, Any], device: str, said: str) -> None:
+    config = TrainConfig(**options)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Ranks(1, 2).check(config, torch.device(device))
+    Ranks().check(config, torch.device(device))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_parts_make_up_the_batch_in_order(world: int) -> None:
+    batch = list(range(12))
+    parts = [batch[Ranks(rank, world).part(12)] for rank in range(world)]
+    assert sum(parts, []) == batch  # noqa: RUF017
+    assert {len(part) for part in parts} == {12 // world}
+
+
+def test_one_process_alone_needs_no_others() -> None:
+    network = nn.Linear(2, 2)
+    with joined(gpu=None) as ranks:
+        assert ranks == Ranks()
+        assert ranks.first
+        assert ranks.wrapped(network, CPU) is network
+        assert ranks.agree(0.5, True) == (0.5, True)
+        assert ranks.means({"d_loss": 2.0}) == {"d_loss": 2.0}
+        assert ranks.share("a") == "a"
+        with ranks.in_turn():
+            pass
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_lost_process_is_told_from_other_errors() -> None:
+    assert lost(RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1234"))
+    assert lost(torch.distributed.DistBackendError("NCCL error: remote process exited"))
+    assert not lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
