@@ -149,6 +149,7 @@ def test_all_begin_with_the_weights_of_the_first(start: Start, tmp_path: Path, f
     assert told[1][2] == told[3][2]
 
 
+@pytest.mark.slow
 def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

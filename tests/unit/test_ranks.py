@@ -1,4 +1,4 @@
-"""One process among those of a run: its part of a batch, and what cannot be shared. Several: tests/e2e/test_ranks.py."""
+"""One process among those of a run: its part of a batch, and what cannot be shared."""
 
 import re
 from typing import Any
