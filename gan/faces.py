@@ -404,7 +404,7 @@ def _run(work: list[Work], workers: int) -> Generator[tuple[list[int], list[str]
     waiting = collections.deque()
     try:
         for arguments in work:
-            with _no_main_module():
+            with _spawning():
                 waiting.append(pool.submit(_decode, *arguments))
             if len(waiting) == 4 * workers:
                 yield waiting.popleft().result()
@@ -417,14 +417,20 @@ def _run(work: list[Work], workers: int) -> Generator[tuple[list[int], list[str]
 
 
 @contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing."""
+def _spawning() -> Iterator[None]:
+    """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing.
+
+    And hold Ctrl-C back, as the process does that inherits this: it would show a traceback until `_start_worker`.
+    """
     main = sys.modules["__main__"]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "pthread_sigmask") else None
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(stopped: Connection) -> None:

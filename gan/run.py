@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import importlib.metadata
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision
 from filelock import FileLock, Timeout
 
 from config import (
@@ -177,7 +177,7 @@ class Run:
             "model": dataclasses.asdict(self.config.model),
             "chosen": {"device": describe(self.device), "precision": self.precision, "compile": self.compiled},
             "faces": self.faces,
-            "versions": {"torch": str(torch.__version__), "torchvision": str(torchvision.__version__)},
+            "versions": {"torch": str(torch.__version__), "torchvision": importlib.metadata.version("torchvision")},
         }
 
     def write_config(self) -> None:

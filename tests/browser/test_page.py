@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +15,6 @@ from gan import evaluation
 from gan.monitor import Monitor
 from gan.visdom_page import Server
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --log_every=5 --plot_every=50".split()
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -74,17 +72,19 @@ def server(page_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     server.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def train(
-    server: Server, tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]
+    server: Server,
+    tmp_path: Path,
+    make_faces: Callable[..., list[Path]],
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
 ) -> Callable[..., None]:
     """Train a little, shown on the server."""
-    cwd = tmp_path_factory.mktemp("runs")
-    make_faces(cwd / "data", 75, size=32)
+    make_faces(tmp_path / "data", 75, size=32)
 
     def run(*words: str) -> None:
-        command = [sys.executable, ROOT / "train.py", *SMALL, "--vis", f"--vis_port={server.port}", *words]
-        subprocess.run(command, cwd=cwd, check=True, capture_output=True)
+        result = run_here("train.py", *SMALL, "--vis", f"--vis_port={server.port}", *words)
+        assert result.returncode == 0, result.stderr
 
     return run
 

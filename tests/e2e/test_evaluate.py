@@ -21,7 +21,7 @@ from gan.faces import Pack
 from gan.monitor import Monitor
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-TINY = "--image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0"
+TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0"
 
 
 @pytest.fixture(autouse=True)

@@ -60,14 +60,14 @@ def test_every_command_in_the_documents_is_understood(document: str) -> None:
 
 
 def test_the_commands_that_draw_run_as_written(
-    tmp_path: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     drawing = [words for words in commands("README.md") if words[0] == "generate.py" and "--help" not in words]
     of_a_run = ("--checkpoint", "--timelapse")
     released = [words for words in drawing if not any(word.startswith(of_a_run) for word in words)]
     assert len(released) >= 4
     for words in {tuple(words) for words in released}:
-        result = run_command(*words)
+        result = run_here(*words)
         assert result.returncode == 0, result.stderr
     assert (tmp_path / "result.png").exists()
     assert len(list((tmp_path / "faces-out").iterdir())) == 1000

@@ -22,7 +22,8 @@ from gan import checkpoint, synthetic
 from gan import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
+DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
+SMALL = [*DEFAULT, "--noprojected"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
@@ -125,25 +126,23 @@ def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
 
 
 def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_was_not(
-    tmp_path: Path, faces: Path, run_command: Command, start: Start
+    tmp_path: Path, faces: Path, run_command: Command, run_here: Command, start: Start
 ) -> None:
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
     # an epoch ends within a step until the 16th.
-    words = [*SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=40", "--plot_every=7", "--save_minutes=0.01"]
+    words = [*DEFAULT, f"--data_path={faces}", "--run=a", "--max_epoch=25", "--plot_every=7", "--save_minutes=0.01"]
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     calm.mkdir()
     killed.mkdir()
-    assert run_command("train.py", *words, cwd=calm).returncode == 0
+    assert run_here("train.py", *words, cwd=calm).returncode == 0
     process = start(killed, *words)
     latest = killed / "checkpoints" / "a" / "latest.pt"
-    wait_until(latest.exists, process)
-    first = latest.stat().st_mtime_ns
-    wait_until(lambda: latest.stat().st_mtime_ns != first, process)
-    time.sleep(0.2)  # some steps beyond the save: these are lost
+    wait_until(lambda: latest.exists() and checkpoint.load(latest)["step"] > 0, process)
+    time.sleep(0.1)  # most likely within a step, whose work is lost
     process.kill()
     process.wait()
     at = checkpoint.load(latest)["step"]
-    assert 0 < at < 188
+    assert 0 < at < 117
     result = run_command("train.py", "--resume", cwd=killed)
     assert result.returncode == 0, result.stderr
     assert f"going on from step {at}," in result.stdout
@@ -170,11 +169,11 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(
 
 
 def test_more_epochs_extend_a_finished_run_as_if_it_had_been_asked_for_at_first(
-    finished: Path, again: Path, tmp_path: Path, faces: Path, run_command: Command
+    finished: Path, again: Path, tmp_path: Path, faces: Path, run_here: Command
 ) -> None:
-    assert run_command("train.py", "--resume=checkpoints/a", "--max_epoch=5", cwd=again).returncode == 0
+    assert run_here("train.py", "--resume=checkpoints/a", "--max_epoch=5", cwd=again).returncode == 0
     words = [*SMALL, f"--data_path={faces}", "--run=b", "--max_epoch=5"]
-    assert run_command("train.py", *words).returncode == 0
+    assert run_here("train.py", *words).returncode == 0
     longer = state_of(tmp_path / "checkpoints/b/latest.pt")
     assert differences(longer, state_of(again / "checkpoints/a/latest.pt")) == []
     assert longer["step"] > state_of(finished / "checkpoints/a/latest.pt")["step"]
@@ -198,7 +197,7 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
 
 
 def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_path: Path, run_here: Command) -> None:
-    words = [*SMALL, f"--data_path={faces}", "--noprojected", "--up=transposed"]
+    words = [*SMALL, f"--data_path={faces}", "--up=transposed"]
     assert run_here("train.py", *words, "--run=old", "--max_epoch=1").returncode == 0
     path = tmp_path / "checkpoints/old/latest.pt"
     content = checkpoint.load(path)
@@ -233,7 +232,7 @@ def test_without_its_encoder_it_says_how_to_get_it(
     faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run_module, "D_ENCODER", tmp_path / "gone.pt")
-    done = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=b", "--max_epoch=1")
+    done = run_here("train.py", *DEFAULT, f"--data_path={faces}", "--run=b", "--max_epoch=1")
     assert done.returncode == 2
     assert "gone.pt: no such checkpoint; it comes with the program" in done.stderr
     assert not (tmp_path / "checkpoints/b").exists()
@@ -278,7 +277,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
 ) -> None:
     make_faces(tmp_path / "own", 40)
-    words = ["--nogpu", "--precision=fp32", "--budget=0.1", "--plot_every=0", "--eval_images=0"]
+    words = ["--nogpu", "--precision=fp32", "--batch_size=8", "--max_epoch=1", "--plot_every=0", "--eval_images=0"]
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
     assert "40 faces are few to learn from" in done.stdout
@@ -364,7 +363,7 @@ def test_a_budget_ends_the_run_in_time_and_another_one_makes_it_longer(
 def test_a_stopped_run_goes_on_with_what_is_left_of_its_budget(
     faces: Path, tmp_path: Path, run_here: Command, start: Start
 ) -> None:
-    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.4", "--save_minutes=0.01")
+    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.3", "--save_minutes=0.01")
     wait_until(lambda: (tmp_path / "checkpoints/a/log.jsonl").exists(), process)
     process.kill()
     process.communicate(timeout=100)
@@ -377,7 +376,7 @@ def test_a_stopped_run_goes_on_with_what_is_left_of_its_budget(
     assert not before["finished"]
     assert after["step"] > before["step"]
     assert after["leg"]["step"] == 0
-    assert 15 < after["seconds"] - after["leg"]["seconds"] < 28
+    assert 11 < after["seconds"] - after["leg"]["seconds"] < 22
 
 
 def test_a_film_of_the_previews(again: Path, tmp_path: Path, run_here: Command) -> None:
@@ -405,8 +404,8 @@ def test_gpu_without_a_gpu_says_so_and_goes_on(tmp_path: Path, faces: Path, run_
     assert "no GPU found" in result.stdout
 
 
-def test_a_status_line_in_a_file_is_readable(faces: Path, run_command: Command) -> None:
-    result = run_command("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=4")
+def test_a_status_line_in_a_file_is_readable(faces: Path, run_here: Command) -> None:
+    result = run_here("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=4")
     last = result.stderr.splitlines()[-1]
     assert "\r" not in result.stderr
     assert last.startswith("epoch 4/4")
@@ -430,10 +429,10 @@ def test_options_of_the_recipe_train(faces: Path, tmp_path: Path, run_here: Comm
 
 
 def test_a_loss_that_stays_nan_stops_after_three_attempts_and_leaves_a_usable_file(
-    tmp_path: Path, faces: Path, run_command: Command
+    tmp_path: Path, faces: Path, run_here: Command
 ) -> None:
     words = [*SMALL, f"--data_path={faces}", "--run=a", "--penalty_weight=1e39", "--penalty_every=2"]
-    result = run_command("train.py", *words)
+    result = run_here("train.py", *words)
     assert result.returncode == 2
     assert result.stdout.count("back to step 0") == 3
     assert "lower --lr1 (0.0003) and --lr2" in one_line(result.stderr)
@@ -448,13 +447,13 @@ def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(agai
     def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, len(before) // 2))
 
-    words = ["--resume", "--max_epoch=30", "--save_minutes=0.01"]
+    words = ["--resume", "--max_epoch=60", "--save_minutes=0.01"]
     process = start(again, *words, preexec=small_disk)
     out, err = process.communicate(timeout=200)
     assert out.count("training goes on, the last good file stays") > 1
     assert process.returncode == 2
     assert "free some disk space" in one_line(err)
-    assert rows_of(latest.parent)[-1]["step"] == 141
+    assert rows_of(latest.parent)[-1]["step"] == 282
     assert latest.read_bytes() == before
     assert [path.name for path in latest.parent.glob(".*")] == [".lock"]
 

@@ -762,8 +762,10 @@ def processes_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
-def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "delay"), [(signal.SIGINT, 0), (signal.SIGINT, 1), (signal.SIGKILL, 1), (signal.SIGTERM, 1)]
+)
+def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay: float) -> None:
     data, packs = put(tmp_path / "data"), tmp_path / "packs"
     data.mkdir()
     Image.new("RGB", (4000, 4000), "red").save(data / "0.png", compress_level=1)  # slow to decode
@@ -778,7 +780,7 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals) -> No
         start_new_session=True,
     )
     wait_for(lambda: sum("spawn_main" in line for line in processes_in(tmp_path)) == 2)
-    time.sleep(1)  # until both decode
+    time.sleep(delay)  # 1: until both decode, on most machines
     stopped = time.monotonic()
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as the terminal does: to the workers as well
@@ -786,7 +788,7 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals) -> No
         process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     wait_for(lambda: not processes_in(tmp_path), 5)
-    assert time.monotonic() - stopped < 5
+    assert time.monotonic() - stopped < 15  # to decode them all takes a minute
     assert process.returncode == -number
     if number == signal.SIGINT:
         assert errors.count("Traceback") == 1

@@ -117,7 +117,7 @@ def test_speed_is_measured() -> None:
     small = plan.images_per_second(SMALL, CPU, "fp32", seconds=0.2)
     large = plan.images_per_second(TrainConfig(image_size=96, batch_size=4), CPU, "fp32", seconds=0.2)
 
-    assert small > 3 * large > 0
+    assert small > large > 0
 
 
 @pytest.mark.parametrize(
