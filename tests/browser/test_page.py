@@ -126,18 +126,18 @@ def check(panes: dict[str, dict[str, Any]], step: int) -> None:
 def test_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_goes_on(
     browser: Browser, server: Server, train: Callable[..., None]
 ) -> None:
-    train("--run=one", "--max_epoch=20")
+    train("--run=one", "--max_epoch=6")
     first = look(browser, server, "one")
-    check(first, 94)
+    check(first, 29)
     server.process.kill()
     server.process.wait()
     assert server.restart()
-    check(look(browser, server, "one"), 94)
+    check(look(browser, server, "one"), 29)
 
-    train("--resume=checkpoints/one", "--max_epoch=25")
+    train("--resume=checkpoints/one", "--max_epoch=8")
     second = look(browser, server, "one")
 
-    check(second, 118)
+    check(second, 38)
     places = [
         {title.partition(", step")[0]: pane["place"] for title, pane in panes.items()} for panes in (first, second)
     ]
@@ -145,13 +145,13 @@ def test_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_g
 
 
 def test_two_runs_have_pages_of_their_own(browser: Browser, server: Server, train: Callable[..., None]) -> None:
-    train("--run=narrow", "--max_epoch=11")
-    train("--run=wide", "--max_epoch=16", "--seed=12")
+    train("--run=narrow", "--max_epoch=6")
+    train("--run=wide", "--max_epoch=8", "--seed=12")
 
     narrow, wide = look(browser, server, "narrow"), look(browser, server, "wide")
 
-    check(narrow, 52)
-    check(wide, 75)
+    check(narrow, 29)
+    check(wide, 38)
     assert re.search(r"seed\s+0", narrow["Options"]["text"])
     assert re.search(r"seed\s+12", wide["Options"]["text"])
 

@@ -472,10 +472,10 @@ def test_a_read_only_run_folder_is_refused(again: Path) -> None:
 
 def test_out_of_memory_says_what_to_lower(tmp_path: Path, faces: Path, run_command: Command) -> None:
     words = [word for word in SMALL if not word.startswith("--ngf")]
-    result = run_command("train.py", *words, f"--data_path={faces}", "--ngf=65536")
+    result = run_command("train.py", *words, f"--data_path={faces}", "--ngf=10000000")
     assert result.returncode == 2
     message = one_line(result.stderr)
-    assert "lower --batch_size (now 16), or --ngf (65536) and --ndf (8)" in message
+    assert "lower --batch_size (now 16), or --ngf (10000000) and --ndf (8)" in message
     assert not (tmp_path / "checkpoints").exists()
 
 
