@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,12 +58,20 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
         OSError: the folder cannot be made or the file not written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _write(pixels, path)
+
+
+def _write(pixels: np.ndarray, path: Path) -> None:
+    """`save_picture` into a folder that exists."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    picture = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
     try:
-        Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]).save(temporary, compress_level=1)
+        # Of PNG's ways the quickest that compresses: long repetitions are rare in faces, and searched for in vain.
+        picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE)
         temporary.replace(path)
-    finally:
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
 
 
 class PictureWriter:
@@ -74,13 +83,17 @@ class PictureWriter:
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pictures")
         self.waiting: deque[Future[None]] = deque()
+        self.folder: Path | None = None
 
     def __enter__(self) -> PictureWriter:
         return self
 
     def save(self, pixels: np.ndarray, path: Path) -> None:
         """Write one, see `save_picture`; soon."""
-        self.waiting.append(self.threads.submit(save_picture, pixels, path))
+        if path.parent != self.folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.folder = path.parent
+        self.waiting.append(self.threads.submit(_write, pixels, path))
         while len(self.waiting) > WAITING:
             self.waiting.popleft().result()
 
