@@ -401,6 +401,57 @@ class EvaluateConfig:
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Turn any pile of pictures into clean faces, and say what was found. The pile is only read.
+
+    Args:
+        sources: folders, zips or pictures; folders are searched to any depth, and their subfolders stay.
+        out: folder for the faces; what an earlier call wrote there is used again.
+        min_size: pixels that the shorter side of a face must have.
+        keep: kinds of findings to keep all the same, with commas between them: small, narrow, blank, dark, grey, same,
+            alike, odd; by default all are left out.
+        centre: cut the centre square; else whole pictures are copied as they are.
+        detect: cut the faces that --cascade finds, a file each.
+        cascade: what a face looks like: a cascade file for OpenCV, which needs requirements-extra.txt.
+        margin: what is cut around a face that was detected, on each side, as a share of its size.
+        report: the page to write; all findings and files go beside it, with .json in place of its ending.
+        dry_run: only write the report.
+        num_workers: processes that read pictures; unset takes one a core.
+        gpu: compare on the GPU; --nogpu forces the CPU; unset takes the best device there is.
+    """
+
+    sources: tuple[Path, ...] = ()
+    out: Path = Path("data/faces")
+    min_size: int = 64
+    keep: str = ""
+    centre: bool = False
+    detect: bool = False
+    cascade: Path | None = None
+    margin: float = 0.3
+    report: Path = Path("report.html")
+    dry_run: bool = False
+    num_workers: int | None = None
+    gpu: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self, PREPARE_LIMITS)
+        if not self.sources:
+            raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER")
+        for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
+            if kind not in KEEPABLE:
+                raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
+        if self.detect != (self.cascade is not None):
+            raise ConfigError("--detect and --cascade=FILE go together: what finds faces, and what a face looks like")
+        if self.detect and self.centre:
+            raise ConfigError("--detect and --centre both say what to cut; give one of them")
+        if self.report.suffix.lower() not in (".html", ".htm"):
+            raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
+
+
+KEEPABLE = ("small", "narrow", "blank", "dark", "grey", "same", "alike", "odd")
+"""Kinds of findings that `prepare.py` can keep; see `gan.cleaning.KINDS`."""
+
 ALIASES = {"nogen": "gen_num"}
 """Option names that stand for another one."""
 
@@ -569,12 +620,13 @@ GENERATE_LIMITS: dict[str, tuple[float, float]] = {
     "gen_mean": (-10, 10),
     "gen_std": (0, 10),
 }
+PREPARE_LIMITS: dict[str, tuple[float, float]] = {"min_size": (1, 4096), "margin": (0, 2), "num_workers": (1, 256)}
 EVALUATE_LIMITS: dict[str, tuple[float, float]] = {"n": (50, math.inf), "seed": (0, 2**53)}
 """Least and greatest value of each number, both allowed."""
 
 
 def check_limits(
-    config: TrainConfig | GenerateConfig | EvaluateConfig, limits: Mapping[str, tuple[float, float]]
+    config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig, limits: Mapping[str, tuple[float, float]]
 ) -> None:
     """Check every number of `config` against its limits.
 
@@ -589,7 +641,7 @@ def check_limits(
         raise ConfigError(f"--{name}: must be {expected}; got {value}")
 
 
-C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig)
+C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:

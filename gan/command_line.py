@@ -24,7 +24,18 @@ from typing import Any
 import fire
 from fire.decorators import SetParseFn
 
-from config import ALIASES, PRESETS, C, ConfigError, EvaluateConfig, GenerateConfig, TrainConfig, UserError, resolve
+from config import (
+    ALIASES,
+    PRESETS,
+    C,
+    ConfigError,
+    EvaluateConfig,
+    GenerateConfig,
+    PrepareConfig,
+    TrainConfig,
+    UserError,
+    resolve,
+)
 
 BARE = "True"
 """What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
@@ -36,9 +47,13 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
+    PrepareConfig: ("Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
+PLAIN = "sources"
+"""The field that takes the words which are no options: paths."""
+
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 
@@ -89,10 +104,14 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
         ConfigError: a word is no option, or a value does not fit its option's type.
     """
     hints = typing.get_type_hints(config_type)
+    plain = hints.pop(PLAIN, None) is not None
     check_words(argv, hints)
+    words: list[Path] = []
 
     def command(*stray: str, **options: str) -> dict[str, str]:
-        if stray:
+        if plain:
+            words.extend(convert(PLAIN, word, Path) for word in stray)
+        elif stray:
             raise ConfigError(
                 f"unexpected word {stray[0]!r}; write options as --name=value and quote a value that holds spaces"
             )
@@ -110,7 +129,8 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'), serialize keeps it from printing the result.
     texts: dict[str, str] = fire.Fire(SetParseFn(str)(command), list(argv), serialize=lambda _: None)
     options = {ALIASES.get(name, name): text for name, text in texts.items()}
-    return {name: convert(name, text, hints[name]) for name, text in options.items()}
+    typed = {name: convert(name, text, hints[name]) for name, text in options.items()}
+    return {PLAIN: tuple(words), **typed} if words else typed
 
 
 def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
@@ -250,8 +270,15 @@ def help_text(config_type: type, program: str, width: int) -> str:
     column = 28 if width >= 72 else 8
     hints, texts = typing.get_type_hints(config_type), meanings(config_type)
     purpose = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
-    lines = [f"usage: python {program} [--option=value ...]", "", textwrap.fill(purpose, width), "", "options:"]
+    usage = f"usage: python {program} {'SOURCE... ' if PLAIN in hints else ''}[--option=value ...]"
+    lines = [usage, "", textwrap.fill(purpose, width), ""]
+    if PLAIN in hints:
+        first, further = "  SOURCE".ljust(column), " " * column
+        lines += [textwrap.fill(texts[PLAIN], width, initial_indent=first, subsequent_indent=further), ""]
+    lines.append("options:")
     for field in dataclasses.fields(config_type):
+        if field.name == PLAIN:
+            continue
         head = f"  {heading(field.name, hints[field.name])}  "
         if len(head) > column:
             lines.append(head.rstrip())

@@ -27,12 +27,12 @@ import types
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
@@ -59,6 +59,7 @@ LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
 LEAST_TO_HOLD_OUT = 2000  # faces
 GIVE = "give another with --data_path=FOLDER, or try faces drawn by the program: --data_path=synthetic"
 
+T = TypeVar("T")
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
 Shape = tuple[int, int, int]  # of a face: height, width, channels
@@ -195,9 +196,9 @@ def _find(data_path: Path) -> list[Listed]:
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = sorted(filter(_is_visible, subfolders))
+        subfolders[:] = sorted(filter(is_visible, subfolders))
         below = Path(folder).relative_to(root)
-        for name in filter(_is_visible, names):
+        for name in filter(is_visible, names):
             if name.lower().endswith((*SUFFIXES, ".zip")):
                 found.append(_listed(os.path.join(folder, name), (below / name).as_posix()))
     return sorted(found)
@@ -207,8 +208,8 @@ def _files(folder: Path) -> Iterator[Listed]:
     """All files below a folder but hidden ones, packs among them, and runs."""
     for below, subfolders, names in os.walk(folder):
         runs = os.path.abspath(config.RUNS)
-        subfolders[:] = [s for s in subfolders if _is_visible(s) and os.path.abspath(os.path.join(below, s)) != runs]
-        for name in filter(_is_visible, names):
+        subfolders[:] = [s for s in subfolders if is_visible(s) and os.path.abspath(os.path.join(below, s)) != runs]
+        for name in filter(is_visible, names):
             path = os.path.join(below, name)
             yield _listed(path, Path(path).relative_to(folder).as_posix())
 
@@ -221,7 +222,8 @@ def _listed(path: str, name: str) -> Listed:
     return name, status.st_size, status.st_mtime_ns
 
 
-def _is_visible(name: str) -> bool:
+def is_visible(name: str) -> bool:
+    """Whether a file or folder counts: not hidden, and not what macOS puts into zips."""
     return not name.startswith(".") and name != "__MACOSX"
 
 
@@ -241,20 +243,28 @@ def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list
             with zipfile.ZipFile(root / name) as archive:
                 members = sorted(set(archive.namelist()))
         except Exception as error:
-            rejected.append(_rejection(name, error))
+            rejected.append(rejection(name, error))
             continue
-        wanted = (m for m in members if m.lower().endswith(SUFFIXES) and all(map(_is_visible, m.split("/"))))
+        wanted = (m for m in members if m.lower().endswith(SUFFIXES) and all(map(is_visible, m.split("/"))))
         pictures += [(name, member) for member in wanted]
     return pictures, rejected
 
 
-def _rejection(name: str, error: Exception) -> str:
-    """A line of rejected.txt."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+def rejection(name: str, error: Exception) -> str:
+    """A line of rejected.txt: a file's name, a tab, and why it is left out."""
+    return f"{printable(name)}\t{reason(error)}"
+
+
+def printable(name: str) -> str:
+    """A file's name without what a line of text cannot hold: tabs, line breaks, what is not Unicode."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+def reason(error: Exception) -> str:
+    """Why a picture cannot be read, in words."""
     if isinstance(error, UnidentifiedImageError):  # whose own words show the address of an object
-        reason = "not a picture of a known format"
-    printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)  # names may hold tabs and non-Unicode
-    return f"{printable}\t{' '.join(reason.split())}"
+        return "not a picture of a known format"
+    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
 
 
 def _make_pack(
@@ -265,8 +275,8 @@ def _make_pack(
     root = data_path if of_itself else data_path.parent
     pictures, rejected = _list_pictures(root, files)
     if rejected and root != data_path:
-        reason = rejected[0].split("\t")[1]
-        raise DataError(f"{data_path} is no zip to be read ({reason}); expected a folder of pictures or a zip; {GIVE}")
+        why = rejected[0].split("\t")[1]
+        raise DataError(f"{data_path} is no zip to be read ({why}); expected a folder of pictures or a zip; {GIVE}")
     if not pictures and not rejected:
         raise DataError(
             f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
@@ -291,10 +301,10 @@ def _make_pack(
         if len(hashes) < 2 and rejected:
             kept = folder.with_name(f"{folder.name}-rejected.txt")
             kept.write_text(listing, encoding="utf-8")
-            name, reason = rejected[0].split("\t")
+            name, why = rejected[0].split("\t")
             raise DataError(
                 f"{'only one' if hashes else 'none'} of {len(hashes) + len(rejected):,} files in {data_path} could be "
-                f"read, expected at least 2; rejected first: {name} ({reason}); {kept} lists all; mend them or {GIVE}"
+                f"read, expected at least 2; rejected first: {name} ({why}); {kept} lists all; mend them or {GIVE}"
             )
         if len(hashes) < 2:
             raise DataError(f"only one face in {data_path}; expected at least 2, better thousands; add some or {GIVE}")
@@ -359,7 +369,7 @@ def _write_faces(
         chunks = range(0, len(pictures), CHUNK)
         work = [(root, pictures[i : i + CHUNK], shape, path, start + i * face) for i in chunks]
         with (
-            contextlib.closing(_run(work, workers)) as done,
+            contextlib.closing(in_processes(_decode, work, workers)) as done,
             tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
         ):
             said = time.monotonic()
@@ -389,12 +399,23 @@ def _write_header(file: BinaryIO, faces: int, shape: Shape) -> int:
     return file.tell()
 
 
-def _run(work: list[Work], workers: int) -> Generator[tuple[list[int], list[str]], None, None]:
-    """The results of `_decode` for each of its arguments in `work`, in order."""
+def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
+    """The results of a module's function for each of its arguments in `work`, in order.
+
+    Close it, also after an error: the processes end with it, and with this process, however that ends.
+
+    Args:
+        function: of a module that starts fast.
+        work: arguments, of `CHUNK` pictures each.
+        workers: processes; few pictures are done in this one.
+
+    Raises:
+        BrokenProcessPool: one of them died.
+    """
     workers = min(workers, len(work), 61)  # more are impossible on Windows
     if workers < 2 or len(work) * CHUNK < FEW:
         try:
-            yield from itertools.starmap(_decode, work)
+            yield from itertools.starmap(function, work)
         finally:
             _zip.cache_clear()
         return
@@ -405,7 +426,7 @@ def _run(work: list[Work], workers: int) -> Generator[tuple[list[int], list[str]
     try:
         for arguments in work:
             with _spawning():
-                waiting.append(pool.submit(_decode, *arguments))
+                waiting.append(pool.submit(function, *arguments))
             if len(waiting) == 4 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -464,7 +485,7 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset
                 with _open(root, name, member, shape[0]) as image:
                     faces.append(_face(image, shape).tobytes())
             except Exception as error:
-                rejected.append(_rejection(f"{name}/{member}" if member else name, error))
+                rejected.append(rejection(f"{name}/{member}" if member else name, error))
     with out.open("rb+") as file:
         file.seek(offset)
         file.write(b"".join(faces))
@@ -477,10 +498,15 @@ def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
         return Image.fromarray(synthetic.draw(int(name), image_size)[0])
     if torchvision_data.is_dataset(root):
         return torchvision_data.picture(root, int(name))
-    return Image.open(_source(root / name, member), formats=FORMATS)
+    return Image.open(source(root / name, member), formats=FORMATS)
 
 
-def _source(path: Path, member: str) -> Path | io.BytesIO:
+def source(path: Path, member: str) -> Path | io.BytesIO:
+    """What to read a picture from: the file, or if that is a zip the bytes of its member.
+
+    Raises:
+        OSError, ValueError: it is no ordinary file, or too large unpacked.
+    """
     if not member:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
             raise OSError("no ordinary file, or a folder that cannot be read")
@@ -495,6 +521,20 @@ def _face(image: Image.Image, shape: Shape) -> Image.Image:
     """The centre square of a picture: first frame, upright, on white, in colour or grey, of the shape's size."""
     image_size, _, channels = shape
     image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
+    image = upright(image)
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    box = (left, top, left + side, top + side)
+    image = image.convert("RGB" if channels == 3 else "L")
+    return image.resize((image_size, image_size), Image.Resampling.LANCZOS, box)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """A picture's first frame, decoded, turned as its EXIF says, of 8 bits, on white where it is transparent.
+
+    Raises:
+        OSError, ValueError, ...: whatever Pillow does for a broken file.
+    """
     image.load()  # not below, where its errors would be suppressed
     with contextlib.suppress(Exception):  # garbage in place of EXIF says nothing about the pixels
         image = ImageOps.exif_transpose(image)
@@ -506,11 +546,7 @@ def _face(image: Image.Image, shape: Shape) -> Image.Image:
     elif image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    side = min(image.size)
-    left, top = ((length - side) // 2 for length in image.size)
-    box = (left, top, left + side, top + side)
-    image = image.convert("RGB" if channels == 3 else "L")
-    return image.resize((image_size, image_size), Image.Resampling.LANCZOS, box)
+    return image
 
 
 def _grey(values: np.ndarray) -> Image.Image:
