@@ -91,26 +91,7 @@ def check(config: PrepareConfig) -> None:
     if config.out.exists() and not config.out.is_dir():
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
     if config.cascade is not None:
-        try:
-            import cv2
-        except ImportError as error:
-            raise DataError(
-                "--detect needs OpenCV, which is not installed; pip install -r requirements-extra.txt"
-            ) from error
-        if not config.cascade.is_file():
-            raise DataError(f"--cascade={config.cascade} does not exist; {WHERE}")
-        try:
-            empty = cv2.CascadeClassifier(str(config.cascade)).empty()
-        except cv2.error:
-            empty = True
-        if empty:
-            raise DataError(f"--cascade={config.cascade} is no cascade that OpenCV can read; {WHERE}")
-
-
-WHERE = (
-    "for anime faces there is lbpcascade_animeface.xml of github.com/nagadomi/lbpcascade_animeface; for people those "
-    "that OpenCV brings, in the folder that python -c 'import cv2; print(cv2.data.haarcascades)' names"
-)
+        cleaning.check_cascade(config.cascade)
 
 
 def judged(pictures: Sequence[Picture], cut: Cut, config: PrepareConfig, keep: Callable[[bytes], object]) -> list[Seen]:
@@ -203,6 +184,7 @@ def written(kept: Sequence[Seen], cut: Cut, config: PrepareConfig) -> list[dict[
         DataError: there is no room, or the folder cannot be written.
     """
     try:
+        shutil.rmtree(config.out / cleaning.UNFINISHED, ignore_errors=True)  # of a call that was killed
         config.out.mkdir(parents=True, exist_ok=True)
         need = sum(face.size[0] * face.size[1] * 3 for face in kept)  # more than it will be
         if (free := shutil.disk_usage(config.out).free) < min(need, 2**34) // 4 + RESERVE:
@@ -212,6 +194,7 @@ def written(kept: Sequence[Seen], cut: Cut, config: PrepareConfig) -> list[dict[
             )
         work = [(kept[i : i + CHUNK], config.out, cut) for i in range(0, len(kept), CHUNK)]
         manifest = [row for rows in spread(cleaning.write, work, config, "writing", len(kept)) for row in rows]
+        shutil.rmtree(config.out / cleaning.UNFINISHED, ignore_errors=True)
         remove_earlier(config.out, {row["file"] for row in manifest})
         save(config.out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
     except OSError as error:

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps, ImageStat
 
 ROOT = Path(__file__).resolve().parents[1]
 Make = Callable[[Image.Image, random.Random], "bytes | Image.Image"]
@@ -110,10 +110,10 @@ def trimmed(edge: int) -> Make:
 def tinted(face: Image.Image, dice: random.Random) -> Image.Image:
     """Of other hues."""
     hue, saturation, value = face.convert("HSV").split()
-    return Image.merge("HSV", (hue.point(lambda v: (v + 128) % 256), saturation, value)).convert("RGB")
+    return Image.merge("HSV", (hue.point([(v + 128) % 256 for v in range(256)]), saturation, value)).convert("RGB")
 
 
-# Sort: how many, the kinds of finding that are right, whether something was tuned on it, and how it is made from a face.
+# How many, the kinds of finding that are right, whether something was tuned on it, and how it is made from a face.
 ALONE: dict[str, tuple[int, set[str], bool, Make]] = {
     "random bytes": (5, {"unreadable"}, True, lambda face, dice: dice.randbytes(3000)),
     "a web page's error": (4, {"unreadable"}, False, lambda face, dice: b"<html><h1>404 Not Found</h1></html>"),
@@ -124,12 +124,22 @@ ALONE: dict[str, tuple[int, set[str], bool, Make]] = {
     "lower part grey": (6, {"truncated"}, True, half_decoded),
     "24 pixels": (6, {"small"}, True, lambda face, dice: face.resize((24, 24))),
     "a narrow strip": (6, {"narrow"}, True, lambda face, dice: face.resize((96, 300))),
-    "one colour": (5, {"blank"}, True, lambda face, dice: Image.new("RGB", face.size, dice.choice(["white", "navy"]))),
+    "one colour": (
+        5,
+        {"blank", "dark"},
+        True,
+        lambda face, dice: Image.new("RGB", face.size, dice.choice(["white", "navy"])),
+    ),
     "a gradient": (4, {"blank", "grey", "odd"}, True, lambda face, dice: Image.linear_gradient("L").convert("RGB")),
     "one colour with noise": (4, {"blank", "grey", "odd"}, False, noisy(128, 6)),
     "much blurred": (4, {"blank", "odd"}, False, lambda face, dice: face.filter(ImageFilter.GaussianBlur(14))),
     "dark": (6, {"dark"}, True, lambda face, dice: ImageEnhance.Brightness(face).enhance(0.08)),
-    "bright beyond white": (4, {"blank", "grey", "odd"}, False, lambda face, dice: face.point(lambda v: 243 + v // 21)),
+    "bright beyond white": (
+        4,
+        {"blank", "grey", "odd"},
+        False,
+        lambda face, dice: face.point([243 + v // 21 for v in range(256)] * 3),
+    ),
     "grey": (8, {"grey"}, True, lambda face, dice: face.convert("L")),
     "grey, saved in colour": (6, {"grey"}, True, lambda face, dice: encoded(face.convert("L").convert("RGB"), "JPEG")),
     "a page of text": (6, {"grey", "odd"}, False, page),
@@ -160,14 +170,15 @@ def plant(faces: list[Image.Image], folder: Path, dice: random.Random) -> dict[s
     """Write defects made from faces that lie in the folder, or for those that are copies of none, from others.
 
     Args:
-        faces: the first ones lie in the folder already; as many more as there are defects.
+        faces: the first 200 lie in the folder already, 300 more do not.
         folder: to write to.
         dice: chooses.
 
     Returns:
         By the file's name: its sort, the findings that are right, and whether something was tuned on it.
     """
-    spare = faces[::-1]
+    coloured = [face for face in faces[:200] if ImageStat.Stat(face.convert("HSV")).mean[1] > 50]
+    spare = faces[200:]
     planted: dict[str, tuple[str, set[str], bool]] = {}
 
     def put(name: str, made: bytes | Image.Image, *about: object) -> None:
@@ -179,7 +190,7 @@ def plant(faces: list[Image.Image], folder: Path, dice: random.Random) -> dict[s
             put(f"planted-{len(planted):03d}-{i}.jpg", make(spare.pop().copy(), dice), sort, right, tuned)
     for sort, (n, right, tuned, make) in COPIES.items():
         for i in range(n):
-            put(f"planted-{len(planted):03d}-{i}.png", make(faces.pop(0).copy(), dice), sort, right, tuned)
+            put(f"planted-{len(planted):03d}-{i}.png", make(coloured.pop().copy(), dice), sort, right, tuned)
     for sort, (n, make) in HARMLESS.items():
         for i in range(n):
             put(f"planted-{len(planted):03d}-{i}.jpg", make(spare.pop().copy(), dice), sort, {""}, True)

@@ -71,12 +71,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the page")
     options = parser.parse_args()
     lines = list(heading())
+    print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), options.seconds)
         for name in options.rows.split(","):
-            lines += getattr(bench, name)(options.rounds)
+            found = getattr(bench, name)(options.rounds)
+            print("\n".join(found), flush=True)  # whatever goes wrong later
+            lines += found
     page = "\n".join(lines) + "\n"
-    print(page)
     if options.out is not None:
         options.out.write_text(page, encoding="utf-8")
 
@@ -190,7 +192,7 @@ class Bench:
             (packed,) = self.timed(packing(faces, 96, self.fresh("packs")))
             (drawn,) = self.drawing(n)
             lines.append(f"| {n:,} | {packed:.1f} | {1000 * packed / n:.2f} | {drawn:.1f} | {1000 * drawn / n:.2f} |")
-        log = self.train("--log_every=25", seconds=3 * self.seconds)
+        log = self.train("--log_every=5", seconds=3 * self.seconds)
         thirds = [log[i * len(log) // 3 : (i + 1) * len(log) // 3] for i in range(3)]
         rates = ", ".join(f"{statistics.median(third):.1f}" for third in thirds)
         return [

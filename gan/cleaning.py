@@ -48,6 +48,9 @@ KINDS = {
 NEVER = ("refused", "unreadable", "truncated")
 """What cannot be kept."""
 
+UNFINISHED = ".unfinished"
+"""Folder below the one that is written to."""
+
 MOST_PIXELS = 2**26
 NARROW = 2.0
 GREY, DARK, FLAT, SMOOTH = 12, 44, 4.0, 3.0
@@ -58,8 +61,8 @@ BITS, ALIKE, TINT = 10, 0.94, 20
 """Nearly the same pictures: bits of 64 in which their hashes differ at most, the correlation of their brightness at 16
 pixels at least, and the difference of their mean colours at most."""
 
-ODD, NEAREST, LEAST = 7.0, 5, 100
-"""An odd picture's distance to its fifth nearest, in deviations above what is usual; fewer pictures tell nothing."""
+ODD, NEAREST, LEAST = 6.0, 20, 200
+"""An odd picture's distance to its twentieth nearest, in deviations above what is usual; of fewer pictures none is."""
 
 BLOCK = 1024
 """Pictures compared with all others at a time."""
@@ -312,11 +315,11 @@ def _fault(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cut
     if not cut.cascade and max(whole) > NARROW * min(whole):
         return "narrow", f"{whole[0]} x {whole[1]} pixels"
     brightness = array.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    if np.percentile(brightness, 95) < DARK:
+        return "dark", f"mean brightness {brightness.mean():.0f} of 256"
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
     if (deviation := float(brightness.std())) < FLAT or np.percentile(steps, 99) < SMOOTH:
         return "blank", f"brightness varies by {deviation:.1f} of 256"
-    if np.percentile(brightness, 95) < DARK:
-        return "dark", f"mean brightness {brightness.mean():.0f} of 256"
     if lost := _lost(array):
         return "truncated", f"its lowest {100 * lost:.0f} % are one colour, as where a file ended early"
     channels = array.astype(np.int16)
@@ -348,6 +351,30 @@ def _square(size: tuple[int, int]) -> tuple[int, int, int, int]:
     side = min(size)
     left, top = ((length - side) // 2 for length in size)
     return left, top, left + side, top + side
+
+
+def check_cascade(path: Path) -> None:
+    """See that faces can be detected.
+
+    Raises:
+        DataError: OpenCV is not installed, or the file is no cascade.
+    """
+    where = (
+        "for anime faces there is lbpcascade_animeface.xml of github.com/nagadomi/lbpcascade_animeface; for people "
+        "those that come with OpenCV, in the folder that python -c 'import cv2; print(cv2.data.haarcascades)' names"
+    )
+    try:
+        import cv2
+    except ImportError as error:
+        raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
+    if not path.is_file():
+        raise DataError(f"--cascade={path} does not exist; {where}")
+    try:
+        empty = cv2.CascadeClassifier(str(path)).empty()
+    except (cv2.error, SystemError):
+        empty = True
+    if empty:
+        raise DataError(f"--cascade={path} is no cascade that OpenCV can read; {where}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -455,7 +482,8 @@ def write(faces: Sequence[Seen], out: Path, cut: Cut) -> list[dict[str, Any]]:
         path = out / name
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.stem}.{os.getpid()}{suffix}")
+            temporary = out / UNFINISHED / f"{key}.{os.getpid()}{suffix}"
+            temporary.parent.mkdir(exist_ok=True)
             try:
                 _write(face, temporary, copied)
                 temporary.replace(path)

@@ -23,8 +23,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
        background: #fff; }
 table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.faces { display: flex; flex-wrap: wrap; gap: .8rem; } figure { margin: 0; width: 7.5rem; }
-figure img { width: 64px; height: 64px; display: block; } figcaption { font-size: .72rem; overflow-wrap: anywhere; }
+.faces { display: flex; flex-wrap: wrap; gap: .8rem; } figure { margin: 0; width: 8.5rem; }
+figure img { width: 64px; height: 64px; margin-right: 2px; } figcaption { font-size: .72rem; overflow-wrap: anywhere; }
 small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 """
 
@@ -69,25 +69,35 @@ def page(result: Mapping[str, Any], seen: Sequence[Seen], thumbnails: Mapping[in
 
 
 def shown(seen: Sequence[Seen]) -> list[int]:
-    """The places in `seen` of which a report shows thumbnails: some of each kind, and of what is kept."""
-    places = []
-    for kind in ("", *KINDS):
-        of_kind = [i for i, face in enumerate(seen) if face.kind == kind]
-        places += of_kind[:: max(1, len(of_kind) // SHOWN)][:SHOWN]
-    return places
+    """The places in `seen` of which a report shows thumbnails: some of each kind, of what is kept, and of originals."""
+    places = [i for kind in ("", *KINDS) for i in _some([i for i, face in enumerate(seen) if face.kind == kind])]
+    originals = _originals(seen)
+    return sorted({*places, *(originals[seen[i].why] for i in places if seen[i].why in originals)})
+
+
+def _some(places: Sequence[int]) -> Sequence[int]:
+    return places[:: max(1, len(places) // SHOWN)][:SHOWN]
+
+
+def _originals(seen: Sequence[Seen]) -> dict[str, int]:
+    """The places of those that others are copies of, by their names."""
+    copied = {face.why for face in seen if face.kind in ("same", "alike")}
+    return {face.picture.about: i for i, face in enumerate(seen) if face.picture.about in copied and face.digest}
 
 
 def faces(places: Sequence[int], seen: Sequence[Seen], thumbnails: Mapping[int, bytes]) -> str:
-    """Some of the places, with their pictures where there are some, names and reasons."""
-    few = places[:: max(1, len(places) // SHOWN)][:SHOWN]
+    """Some of the places, with their pictures where there are some, names, reasons, and the originals of copies."""
+    originals, few = _originals(seen), _some(places)
     cells = []
     for i in few:
-        image = ""
-        if i in thumbnails:
-            data = base64.b64encode(thumbnails[i]).decode()
-            image = f'<img alt="" src="data:image/jpeg;base64,{data}">'
-        why = f"<br><small>{escape(seen[i].why)}</small>" if seen[i].why else ""
-        cells.append(f"<figure>{image}<figcaption>{escape(seen[i].picture.about)}{why}</figcaption></figure>")
+        images = ""
+        for place in (i, originals.get(seen[i].why)):
+            if place is not None and place in thumbnails:
+                data = base64.b64encode(thumbnails[place]).decode()
+                images += f'<img alt="" src="data:image/jpeg;base64,{data}">'
+        of = "a copy of " if seen[i].kind in ("same", "alike") else ""
+        why = f"<br><small>{of}{escape(seen[i].why)}</small>" if seen[i].why else ""
+        cells.append(f"<figure>{images}<figcaption>{escape(seen[i].picture.about)}{why}</figcaption></figure>")
     more = f"<p class=quiet>and {len(places) - len(few):,} more</p>" if len(places) > len(few) else ""
     return f"<div class=faces>{''.join(cells)}</div>{more}"
 

@@ -152,6 +152,10 @@ def open_pack(
     say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
     if pack.rejected:
         say(f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons")
+    if (copies := len(pack.hashes) - len(np.unique(pack.hashes))) and data_path != SYNTHETIC:
+        say(f"exact copies of other faces: {copies:,}")
+    if (pack.rejected or copies) and data_path.exists():
+        say(f"to be rid of them, and of pictures that are no use: python prepare.py {data_path} --out=FOLDER")
     return pack
 
 

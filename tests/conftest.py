@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from PIL import Image
 
-from config import EvaluateConfig, GenerateConfig, TrainConfig
+from config import EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig
 from gan import synthetic, visdom_assets
 from gan.command_line import command_line
 
@@ -65,6 +65,7 @@ def run_here(
     def run(script: str, *words: str | Path, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
         import evaluate
         import generate
+        import prepare
         import train
 
         monkeypatch.chdir(cwd)
@@ -75,6 +76,8 @@ def run_here(
                 command_line(TrainConfig, train.main)
             elif script == "evaluate.py":
                 command_line(EvaluateConfig, evaluate.main)
+            elif script == "prepare.py":
+                command_line(PrepareConfig, prepare.main)
             else:
                 command_line(GenerateConfig, generate.main)
         except SystemExit as end:

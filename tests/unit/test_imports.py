@@ -12,8 +12,8 @@ LEVELS = (
     "gan.visdom_assets gan.torchvision_data",
     "model gan.command_line gan.device gan.ema",
     "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks",
-    "gan.sampling gan.run gan.batches gan.features",
-    "gan.evaluation",
+    "gan.sampling gan.run gan.batches gan.features gan.cleaning",
+    "gan.evaluation gan.cleaning_report",
     "gan.report",
     "train generate evaluate prepare export app",
 )
@@ -21,12 +21,14 @@ LEVEL = {module: level for level, modules in enumerate(LEVELS) for module in mod
 OWNERS = {
     "fire": {"gan.command_line"},
     "visdom": {"gan.visdom_page"},
-    "PIL": {"gan.images", "gan.faces", "gan.synthetic"},
+    "PIL": {"gan.images", "gan.faces", "gan.synthetic", "gan.cleaning"},
+    "imagehash": {"gan.cleaning"},
+    "cv2": {"gan.cleaning"},
     "matplotlib": {"gan.report"},
     "torch_fidelity": {"gan.features"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch.
-WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces"}  # nor for torchvision, which imports it
+WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces", "gan.cleaning"}  # nor for torchvision, which imports it
 
 
 def sources() -> dict[str, Path]:

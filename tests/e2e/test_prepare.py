@@ -1,0 +1,336 @@
+"""prepare.py as a user runs it: what it finds in a pile, what it writes, and that it never touches the pile."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw, ImageOps
+
+from config import KEEPABLE
+from gan import synthetic
+from gan.cleaning import KINDS, NEVER
+
+ROOT = Path(__file__).resolve().parents[2]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def drawn(seed: int, size: int = 96) -> Image.Image:
+    return Image.fromarray(synthetic.draw(seed, size)[0])
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """What lies below a folder, by name: digests of files, targets of links."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def report_of(folder: Path, name: str = "report") -> dict[str, Any]:
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def pile(tmp_path: Path) -> Path:
+    """Two classes with clean faces, one of each defect, and a zip."""
+    folder = tmp_path / "pile"
+    for kind, seeds in (("blue", range(4)), ("red hair", range(4, 7))):
+        (folder / kind).mkdir(parents=True)
+        for seed in seeds:
+            (folder / kind / f"{seed}.png").write_bytes(encoded(drawn(seed)))
+    bad = folder / "zz"
+    bad.mkdir()
+    face = drawn(20)
+    (bad / "<b>nothing.png").write_bytes(b"<html>404</html>")
+    (bad / "short.jpg").write_bytes(encoded(drawn(21), "JPEG")[:900])
+    (bad / "small.png").write_bytes(encoded(face.resize((24, 24))))
+    (bad / "strip.png").write_bytes(encoded(face.resize((96, 300))))
+    (bad / "white.png").write_bytes(encoded(Image.new("RGB", (96, 96), "white")))
+    (bad / "dark.png").write_bytes(encoded(face.point([v // 12 for v in range(256)] * 3)))
+    (bad / "grey.png").write_bytes(encoded(face.convert("L")))
+    (bad / "same.jpg").write_bytes(encoded(drawn(1)))  # a PNG by any other name
+    (bad / "mirrored.png").write_bytes(encoded(ImageOps.mirror(drawn(2))))
+    (bad / "again.jpg").write_bytes(encoded(drawn(3), "JPEG", quality=60))
+    (bad / "huge.png").write_bytes(encoded(Image.new("1", (20_000, 20_000))))
+    (bad / "away.png").symlink_to("/etc/hostname")
+    (bad / "notes.txt").write_text("not a picture")
+    with zipfile.ZipFile(folder / "more.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("green/8.png", encoded(drawn(8)))
+        archive.writestr("../out.png", encoded(drawn(9)))
+        archive.writestr("bomb.png", bytes(30_000_000))
+    return folder
+
+
+def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Path, run_here: Command) -> None:
+    before = contents(pile)
+    done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
+    assert done.returncode == 0, done.stderr
+    assert contents(pile) == before
+
+    report = report_of(tmp_path)
+    wrong = {found["file"].removeprefix(f"{pile.name}/"): found["kind"] for found in report["findings"]}
+    assert wrong == {
+        "zz/<b>nothing.png": "unreadable",
+        "zz/short.jpg": "truncated",
+        "zz/small.png": "small",
+        "zz/strip.png": "narrow",
+        "zz/white.png": "blank",
+        "zz/dark.png": "dark",
+        "zz/grey.png": "grey",
+        "zz/same.jpg": "same",
+        "zz/mirrored.png": "alike",
+        "zz/again.jpg": "alike",
+        "zz/huge.png": "refused",
+        "zz/away.png": "refused",
+        "more.zip/../out.png": "refused",
+        "more.zip/bomb.png": "refused",
+    }
+    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1, "animated": 0}
+
+    out = tmp_path / "faces"
+    written = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.name != "manifest.json"}
+    assert written == {row["file"] for row in report["manifest"]}
+    by_folder = sorted(Path(name).parent.as_posix() for name in written)
+    assert by_folder == ["blue"] * 4 + ["green"] + ["red_hair"] * 3  # classes stay classes
+    originals = set(contents(pile).values()) | {hashlib.sha256(encoded(drawn(8))).hexdigest()}
+    for row in report["manifest"]:
+        digest = hashlib.sha256((out / row["file"]).read_bytes()).hexdigest()
+        assert row["sha256"] == digest
+        assert digest in originals  # copied as they are
+    assert json.loads((out / "manifest.json").read_text()) == report["manifest"]
+    assert "python train.py --data_path=faces" in done.stdout
+
+
+class Tags(HTMLParser):
+    """The tags of a page and its addresses."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_report_needs_nothing_else_and_believes_no_name(pile: Path, tmp_path: Path, run_here: Command) -> None:
+    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--report=found/here.html").returncode == 0
+    page = Tags((tmp_path / "found/here.html").read_text(encoding="utf-8"))
+    assert "b" not in page.tags  # a file's name is no HTML
+    assert "pile/zz/<b>nothing.png" in page.text
+    assert page.addresses
+    assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
+    assert "script" not in page.tags
+    found = report_of(tmp_path / "found", "here")["found"]
+    assert page.tags.count("h2") == 1 + len(found)
+    assert "a copy of pile/blue/3.png" in page.text
+    assert not (tmp_path / "data").exists()  # a dry run
+
+
+def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
+    pile: Path, tmp_path: Path, run_here: Command
+) -> None:
+    out = tmp_path / "faces"
+    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu", "--keep=grey,small").returncode == 0
+    first = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    assert {"grey", "small"} <= {path.name.partition("-")[0] for path in first}
+    (out / "mine.png").write_bytes(encoded(drawn(50)))
+    (changed,) = (path for path in first if path.name.startswith("small-"))
+    changed.write_bytes(encoded(drawn(51)))
+
+    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
+
+    second = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    assert {path.name.partition("-")[0] for path in first.keys() - second.keys()} == {"grey"}
+    assert {path.name for path in second.keys() - first.keys()} == {"mine.png"}
+    assert changed in second
+    assert all(second[path] == first[path] for path in second.keys() & first.keys() - {changed})
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="stops processes as POSIX does")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
+    tmp_path: Path, run_here: Command, number: signal.Signals
+) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(300):
+        face = drawn(seed, 64).resize((400, 400))
+        face.save(tmp_path / f"pile/{seed:03d}.jpg", quality=95)
+    words = ["prepare.py", "pile", "--out=faces", "--nogpu", "--centre", "--keep=same,alike,odd"]
+    command = [sys.executable, ROOT / words[0], *words[1:], "--num_workers=2"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 100
+    while not list((tmp_path / "faces").glob("*.png")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=20)
+    assert len(list((tmp_path / "faces").glob("*.png"))) < 300
+    assert not (tmp_path / "report.html").exists()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert errors.splitlines()[-1] == "prepare.py: interrupted"
+        assert "Traceback" not in errors
+
+    assert run_here(*words).returncode == 0
+
+    assert len(list((tmp_path / "faces").glob("*.png"))) == 300
+    assert not list((tmp_path / "faces").glob(".*"))
+    again = contents(tmp_path / "faces")
+    shutil.rmtree(tmp_path / "faces")
+    assert run_here(*words).returncode == 0
+    assert contents(tmp_path / "faces") == again
+
+
+def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "manga").mkdir()
+    for seed in range(5):
+        (tmp_path / f"manga/{seed}.png").write_bytes(encoded(drawn(seed).convert("L")))
+    (tmp_path / "manga/5.png").write_bytes(encoded(drawn(5)))
+    done = run_here("prepare.py", "manga", "--dry_run", "--nogpu")
+    assert done.returncode == 0
+    assert report_of(tmp_path)["counts"]["kept"] == 6
+    assert "5 grey        kept" in done.stdout
+
+
+def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:
+    frames = [drawn(seed) for seed in range(3)]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    wide = Image.new("RGB", (160, 120), "white")
+    wide.paste(drawn(9).resize((120, 120)), (20, 0))
+    wide.save(tmp_path / "turned.jpg", exif=turned)
+    done = run_here("prepare.py", "film.gif", "turned.jpg", "--out=faces", "--centre", "--nogpu")
+    assert done.returncode == 0, done.stderr
+    rows = report_of(tmp_path)["manifest"]
+    assert [(row["width"], row["height"]) for row in rows] == [(96, 96), (120, 120)]
+    for row in rows:
+        with Image.open(tmp_path / "faces" / row["file"]) as face:
+            assert face.size == (row["width"], row["height"])
+            assert getattr(face, "n_frames", 1) == 1
+
+
+CASCADE = """<?xml version="1.0"?><opencv_storage><cascade type_id="opencv-cascade-classifier">
+<stageType>BOOST</stageType><featureType>HAAR</featureType><height>20</height><width>20</width>
+<stageParams><maxWeakCount>1</maxWeakCount></stageParams><featureParams><maxCatCount>0</maxCatCount></featureParams>
+<stageNum>1</stageNum><stages><_><maxWeakCount>1</maxWeakCount><stageThreshold>0.5</stageThreshold><weakClassifiers>
+<_><internalNodes>0 -1 0 1.2</internalNodes><leafValues>0. 1.</leafValues></_></weakClassifiers></_></stages>
+<features><_><rects><_>0 0 20 20 -1.</_><_>5 5 10 10 4.</_></rects><tilted>0</tilted></_></features>
+</cascade></opencv_storage>"""
+"""Finds what is bright in the middle and dark around it."""
+
+
+def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_here: Command) -> None:
+    pytest.importorskip("cv2")
+    (tmp_path / "bright.xml").write_text(CASCADE)
+    scene = Image.new("RGB", (600, 300), (20, 30, 60))
+    for x, colour in ((100, (250, 220, 200)), (400, (220, 250, 210))):
+        ImageDraw.Draw(scene).rectangle((x, 110, x + 79, 189), fill=colour)
+    scene.save(tmp_path / "scene.png")
+    Image.new("RGB", (200, 200), "black").save(tmp_path / "nobody.png")
+    words = [
+        "scene.png",
+        "nobody.png",
+        "--out=faces",
+        "--detect",
+        "--cascade=bright.xml",
+        "--keep=alike,blank,grey",
+        "--nogpu",
+    ]
+
+    done = run_here("prepare.py", *words, "--margin=0.1", "--min_size=100")
+
+    assert done.returncode == 0, done.stderr
+    report = report_of(tmp_path)
+    assert report["found"]["faceless"] == 1
+    boxes = [row["box"] for row in report["manifest"]]
+    assert len(boxes) == 2
+    for (left, top, right, bottom), x in zip(boxes, (140, 440), strict=True):
+        assert right - left == bottom - top >= 100
+        assert left < x < right
+        assert top < 150 < bottom
+    for row in report["manifest"]:
+        with Image.open(tmp_path / "faces" / row["file"]) as face:
+            assert face.size == (row["width"], row["height"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to prepare; name a folder"),
+        (["gone"], "gone does not exist; expected a folder"),
+        (["empty"], "no pictures in empty"),
+        (["pile", "--out=pile"], "--out=pile is, or holds, the source pile"),
+        (["pile/blue", "--out=pile"], "--out=pile is, or holds, the source pile/blue"),
+        (["pile", "--out=pile/blue/0.png"], "is a file; expected a folder"),
+        (["pile", "--keep=grey,unreadable"], "--keep: expected some of small, narrow"),
+        (["pile", "--detect"], "--detect and --cascade=FILE go together"),
+        (["pile", "--detect", "--cascade=gone.xml"], "gone.xml does not exist; for anime faces there is"),
+        (["pile", "--detect", "--cascade=pile/blue/0.png"], "is no cascade that OpenCV can read"),
+        (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
+        (["pile", "--keeep=grey"], "did you mean --keep?"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_nothing_is_written(
+    pile: Path, tmp_path: Path, run_here: Command, words: list[str], said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    before = contents(tmp_path)
+    done = run_here("prepare.py", *words, "--nogpu")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("prepare.py: ")
+    assert said in line
+    assert contents(tmp_path) == before
+
+
+def test_what_may_be_kept_is_every_kind_but_those_that_cannot_be_read() -> None:
+    assert set(KEEPABLE) | set(NEVER) | {"faceless"} == set(KINDS)
+
+
+def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here: Command) -> None:
+    words = (
+        "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=4 --batch_size=4 --max_epoch=1 --precision=fp32".split()
+    )
+    shutil.rmtree(pile / "zz")
+    (pile / "more.zip").unlink()
+    done = run_here("train.py", "--data_path=pile", *words)
+    assert done.returncode == 0, done.stderr
+    assert "prepare.py" not in done.stdout
+    shutil.copy(pile / "blue/1.png", pile / "blue/copy.png")
+    (pile / "blue/broken.jpg").write_bytes(b"no picture")
+    done = run_here("train.py", "--data_path=pile", *words)
+    assert "files rejected: 1;" in done.stdout
+    assert "exact copies of other faces: 1\n" in done.stdout
+    assert "python prepare.py pile --out=FOLDER" in done.stdout
