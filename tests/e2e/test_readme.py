@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from config import PRESETS, EvaluateConfig, GenerateConfig, TrainConfig
-from gan.command_line import as_typed, meanings, parse
+from config import PRESETS, EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig
+from gan.command_line import PLAIN, as_typed, meanings, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = {"train.py": TrainConfig, "generate.py": GenerateConfig, "evaluate.py": EvaluateConfig}
+CONFIGS = {
+    "train.py": TrainConfig,
+    "generate.py": GenerateConfig,
+    "evaluate.py": EvaluateConfig,
+    "prepare.py": PrepareConfig,
+}
 PAGES = ("README", "docs/from-the-book")
 """Documents in both languages: NAME.md and NAME.zh.md."""
 DOCUMENTS = (
@@ -28,6 +33,8 @@ def options_table(config_type: type) -> str:
     lines = ["| option | default | other presets | meaning |", "| --- | --- | --- | --- |"]
     lines = lines if has_presets else ["| option | default | meaning |", "| --- | --- | --- |"]
     for field in dataclasses.fields(config_type):
+        if field.name == PLAIN:
+            continue
         default = "" if field.default is None else as_typed(field.default)
         presets: dict[str, list[str]] = {}
         for preset, options in PRESETS.items():
@@ -43,11 +50,12 @@ def commands(document: str) -> list[list[str]]:
     """The words of every `python train.py ...`, `python generate.py ...` and `python evaluate.py ...` in a document."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return [
-        shlex.split(line.rstrip("`")) for line in re.findall(r"python ((?:train|generate|evaluate)\.py[^`\n]*)", text)
+        shlex.split(line.rstrip("`"))
+        for line in re.findall(r"python ((?:train|generate|evaluate|prepare)\.py[^`\n]*)", text)
     ]
 
 
-@pytest.mark.parametrize("config_type", [TrainConfig, GenerateConfig, EvaluateConfig])
+@pytest.mark.parametrize("config_type", [TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig])
 def test_the_readme_lists_every_option_as_it_is(config_type: type) -> None:
     assert options_table(config_type) in (ROOT / "README.md").read_text(encoding="utf-8")
 
