@@ -22,6 +22,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222;
        background: #fff; }
 table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
+td:last-child { white-space: nowrap; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
 .faces { display: flex; flex-wrap: wrap; gap: .8rem; } figure { margin: 0; width: 8.5rem; }
 figure img { width: 64px; height: 64px; margin-right: 2px; } figcaption { font-size: .72rem; overflow-wrap: anywhere; }
@@ -97,7 +98,8 @@ def faces(places: Sequence[int], seen: Sequence[Seen], thumbnails: Mapping[int, 
                 images += f'<img alt="" src="data:image/jpeg;base64,{data}">'
         of = "a copy of " if seen[i].kind in ("same", "alike") else ""
         why = f"<br><small>{of}{escape(seen[i].why)}</small>" if seen[i].why else ""
-        cells.append(f"<figure>{images}<figcaption>{escape(seen[i].picture.about)}{why}</figcaption></figure>")
+        name = escape(seen[i].picture.about)
+        cells.append(f"<figure title=\"{name}\">{images}<figcaption>{name}{why}</figcaption></figure>")
     more = f"<p class=quiet>and {len(places) - len(few):,} more</p>" if len(places) > len(few) else ""
     return f"<div class=faces>{''.join(cells)}</div>{more}"
 
