@@ -9,10 +9,10 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -21,7 +21,7 @@ from config import DataError, PrepareConfig
 from gan import cleaning, cleaning_report
 from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.command_line import command_line
-from gan.faces import CHUNK, RESERVE, in_processes
+from gan.faces import CHUNK, RESERVE, in_processes, printable, unfinished_beside
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"
@@ -33,65 +33,109 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     check(config)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
-        raise DataError(f"no pictures in {', '.join(map(str, config.sources))}; expected a folder, a zip or pictures")
+        named = ", ".join(printable(str(path)) for path in config.sources)
+        raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
     print(f"{len(pictures):,} pictures; judging them", flush=True)
+    try:
+        with tempfile.TemporaryFile(dir=existing(config.report)) as file:
+            prepared(config, pictures, refused, others, file)
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a process that reads pictures died, perhaps for want of memory; lower --num_workers"
+        ) from error
+    except OSError as error:  # of what is written elsewhere, see there
+        raise DataError(
+            f"cannot keep 28 KB a picture beside {printable(str(config.report))}: {error.strerror or error}; free some "
+            "disk space, or give another place: --report=FILE.html"
+        ) from error
+
+
+def prepared(
+    config: PrepareConfig, pictures: Sequence[Picture], refused: list[Seen], others: int, file: IO[bytes]
+) -> None:
+    """All that `main` does with a file to keep what the pictures look like."""
     cut = Cut(config.centre, str(config.cascade or ""), config.margin, config.min_size)
-    with tempfile.TemporaryFile() as file:
-        try:
-            seen = refused + judged(pictures, cut, config, lambda data: file.write(data))
-        except BrokenProcessPool as error:
-            raise DataError(
-                "a process that reads pictures died, perhaps for want of memory; lower --num_workers"
-            ) from error
-        file.flush()
-        n = sum(bool(face.digest) for face in seen)
-        shape = n, SIZE, SIZE, 3
-        pixels = np.memmap(file, np.uint8, "r", shape=shape) if n else np.empty(shape, np.uint8)
-        rows = dict(zip((i for i, face in enumerate(seen) if face.digest), range(n), strict=True))
-        found, kept_kinds = choose(seen, pixels, rows, config)
-        kept = [face for face in seen if not face.kind]
-        manifest = [] if config.dry_run or not kept else written(kept, cut, config)
-        result = {
-            "sources": [str(path) for path in config.sources],
-            "out": str(config.out),
-            "dry_run": config.dry_run,
-            "counts": {
-                "pictures": len(pictures) + len(refused),
-                "kept": len(kept),
-                "other_files": others,
-                "animated": sum(face.animated for face in seen),
-            },
-            "found": found,
-            "kept_kinds": kept_kinds,
-            "findings": [{"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in seen if f.kind],
-            "manifest": manifest,
-        }
-        places = [i for i in cleaning_report.shown(seen) if i in rows]
-        thumbnails = dict(zip(places, cleaning.thumbnails(pixels[[rows[i] for i in places]]), strict=True))
-        html = cleaning_report.page(result, seen, thumbnails)
-    data = config.report.with_suffix(".json")
-    save(config.report, html)
-    save(data, json.dumps(result, indent=1, ensure_ascii=False))
+    seen = refused + judged(pictures, cut, config, file.write)
+    file.flush()
+    rows = {i: row for row, i in enumerate(i for i, face in enumerate(seen) if face.digest)}
+    shape = len(rows), SIZE, SIZE, 3
+    pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
+    found, kept_kinds = choose(seen, pixels, rows, config)
+    manifest = [] if config.dry_run else written([face for face in seen if not face.kind], config)
+    if lost := [face for face in seen if face.kind == "unreadable" and face.digest]:  # changed since they were judged
+        found["unreadable"] = found.get("unreadable", 0) + len(lost)
+    kept = len({cleaning.name_of(face) for face in seen if not face.kind})
+    result = {
+        "sources": [printable(str(path)) for path in config.sources],
+        "out": printable(str(config.out)),
+        "dry_run": config.dry_run,
+        "counts": {
+            "pictures": len(pictures) + len(refused),
+            "kept": kept,
+            "other_files": others,
+            "animated": len({face.picture for face in seen if face.animated}),
+        },
+        "found": found,
+        "kept_kinds": kept_kinds,
+        "findings": [{"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in seen if f.kind],
+        "manifest": manifest,
+    }
+    places = [i for i in cleaning_report.shown(seen) if i in rows]
+    thumbnails = dict(zip(places, cleaning.thumbnails(pixels[[rows[i] for i in places]]), strict=True))
+    save(config.report, cleaning_report.page(result, seen, thumbnails))
+    save(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
     tell(config, result)
 
 
 def check(config: PrepareConfig) -> None:
-    """See that nothing of the sources can be touched, and that what is asked for is installed.
+    """See that nothing of the user's can be touched, that what is to be written can be, and that there is a cascade.
 
     Raises:
-        DataError: the folder to write to is a source or holds one, or the cascade cannot be read.
+        DataError: the folder to write to, or the report, is or lies where it may not be, or there is no cascade.
     """
-    out = Path(os.path.realpath(config.out.expanduser()))
+    out = Path(os.path.realpath(config.out))
     for given in config.sources:
         path = Path(os.path.realpath(given.expanduser()))
-        if path == out or out in path.parents:
+        if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
-                f"--out={config.out} is, or holds, the source {given}, which is not to be touched; give another folder"
+                f"--out={config.out} is, or holds, the source {given}, which stays as it is; give another folder"
             )
-    if config.out.exists() and not config.out.is_dir():
+    if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
+    data = config.report.with_suffix(".json")
+    for path in (config.report, data):
+        real = Path(os.path.realpath(path))
+        sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
+        if any(real.is_relative_to(source) for source in sources) and not real.is_relative_to(out):
+            raise DataError(
+                f"{path} would lie in a source, which stays as it is; give another place: --report=FILE.html"
+            )
+        if real == out / MANIFEST or (os.path.exists(real) and not is_report(real)):
+            raise DataError(f"{path} exists and is no report of an earlier call; give another name: --report=FILE.html")
+    for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", config.out)])):
+        folder = existing(path / MANIFEST if option == "--out" else path)
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+            raise DataError(f"{option}={path} cannot be written: {folder} is no writable folder; give another place")
     if config.cascade is not None:
         cleaning.check_cascade(config.cascade)
+
+
+def existing(path: Path) -> Path:
+    """The nearest folder above that exists."""
+    return next(folder for folder in Path(os.path.abspath(path)).parents if os.path.lexists(folder))
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file was written by an earlier call."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return (
+            cleaning_report.TITLE in text
+            if path.suffix != ".json"
+            else {"kept_kinds", "manifest"} <= json.loads(text).keys()
+        )
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def judged(pictures: Sequence[Picture], cut: Cut, config: PrepareConfig, keep: Callable[[bytes], object]) -> list[Seen]:
@@ -111,7 +155,9 @@ def judged(pictures: Sequence[Picture], cut: Cut, config: PrepareConfig, keep: C
     return seen
 
 
-def spread(function: Callable[..., T], work: Sequence[tuple[Any, ...]], config: PrepareConfig, what: str, total: int):
+def spread(
+    function: Callable[..., T], work: Sequence[tuple[Any, ...]], config: PrepareConfig, what: str, total: int
+) -> Iterator[T]:
     """The results of a function for chunks of pictures, with a progress bar."""
     workers = config.num_workers or os.cpu_count() or 1
     with (
@@ -138,10 +184,15 @@ def choose(
         How many were found of each kind, and the kinds that are kept all the same.
     """
     keep = {kind.strip() for kind in config.keep.split(",")}
-    coloured = sum(not face.kind for face in seen)
-    if sum(face.kind == "grey" for face in seen) > coloured:  # a set of grey pictures
+    coloured = sum(bool(face.digest) and not face.faults for face in seen)
+    if sum("grey" in face.faults for face in seen) > coloured:  # a set of grey pictures
         keep.add("grey")
     found: Counter[str] = Counter()
+    for face in seen:
+        found.update(list(face.faults) or [face.kind])
+        if face.faults:
+            face.kind = next((kind for kind in face.faults if kind not in keep), "")
+            face.why = face.faults.get(face.kind, "")
 
     def settle(*kinds: str) -> None:
         for face in seen:
@@ -150,7 +201,6 @@ def choose(
                 if face.kind in keep:
                     face.kind = face.why = ""
 
-    settle(*(kind for kind in KINDS if kind not in ("same", "alike", "odd")))
     cleaning.mark_copies(seen)
     settle("same", "alike")
     candidates = [i for i, face in enumerate(seen) if not face.kind]
@@ -177,14 +227,15 @@ def odd(
     cleaning.mark_odd([seen[i] for i in candidates], np.concatenate(found))
 
 
-def written(kept: Sequence[Seen], cut: Cut, config: PrepareConfig) -> list[dict[str, Any]]:
-    """Cut and write what is kept; files of an earlier call that are not among it go.
+def written(kept: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:
+    """Cut and write what is kept; what earlier calls wrote of the same sources and is not among it goes.
+
+    What can no longer be read is marked.
 
     Raises:
         DataError: there is no room, or the folder cannot be written.
     """
     try:
-        shutil.rmtree(config.out / cleaning.UNFINISHED, ignore_errors=True)  # of a call that was killed
         config.out.mkdir(parents=True, exist_ok=True)
         need = sum(face.size[0] * face.size[1] * 3 for face in kept)  # more than it will be
         if (free := shutil.disk_usage(config.out).free) < min(need, 2**34) // 4 + RESERVE:
@@ -192,33 +243,63 @@ def written(kept: Sequence[Seen], cut: Cut, config: PrepareConfig) -> list[dict[
                 f"no room for {len(kept):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
                 "or give a folder on another disk: --out=FOLDER"
             )
-        work = [(kept[i : i + CHUNK], config.out, cut) for i in range(0, len(kept), CHUNK)]
-        manifest = [row for rows in spread(cleaning.write, work, config, "writing", len(kept)) for row in rows]
-        shutil.rmtree(config.out / cleaning.UNFINISHED, ignore_errors=True)
-        remove_earlier(config.out, {row["file"] for row in manifest})
-        save(config.out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+        earlier = earlier_rows(config.out)
+        names = {cleaning.name_of(face): face.picture.about for face in kept}
+        new = [{"file": name, "sha256": "", "source": names[name]} for name in names.keys() - earlier.keys()]
+        save(config.out / MANIFEST, json.dumps([*earlier.values(), *new], indent=1, ensure_ascii=False))
+        digests = {name: row["sha256"] for name, row in earlier.items()}
+        with unfinished_beside(config.out / ".faces") as unfinished:
+            work = [(kept[i : i + CHUNK], config.out, unfinished, digests) for i in range(0, len(kept), CHUNK)]
+            results = [row for rows in spread(cleaning.write, work, config, "writing", len(kept)) for row in rows]
+        for face, (row, why) in zip(kept, results, strict=True):
+            if row is None:
+                face.kind, face.why = "unreadable", why
+        manifest = {row["file"]: row for row, _ in results if row is not None}
+        others = without(earlier, manifest.keys(), config)
+        save(config.out / MANIFEST, json.dumps([*others, *manifest.values()], indent=1, ensure_ascii=False))
     except OSError as error:
         raise DataError(
             f"cannot write to {config.out}: {error.strerror or error}; what is written stays, and the same command "
             "goes on; expected a writable folder with room, else give another: --out=FOLDER"
         ) from error
-    return manifest
+    return list(manifest.values())
 
 
-def remove_earlier(out: Path, files: set[str]) -> None:
-    """Remove what an earlier call wrote, nobody has changed since, and this one has no use for."""
+def earlier_rows(out: Path) -> dict[str, dict[str, Any]]:
+    """What earlier calls wrote into a folder, by name; nothing where that cannot be read."""
     try:
-        earlier = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        gone = {row["file"]: row["sha256"] for row in earlier if row["file"] not in files}
+        rows = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        return {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
     except (OSError, ValueError, TypeError, KeyError):
-        return
-    for name, digest in gone.items():
-        path = out / name
-        if ".." in Path(name).parts or Path(name).is_absolute():
+        return {}
+
+
+def without(earlier: Mapping[str, dict[str, Any]], now: Collection[str], config: PrepareConfig) -> list[dict[str, Any]]:
+    """Remove what earlier calls wrote of these sources, nobody has changed since, and this call has no use for.
+
+    Returns:
+        The rows of what they wrote of other sources, which stays.
+    """
+    sources = [os.path.abspath(path.expanduser()) for path in config.sources]
+    stays, gone = [], 0
+    for name, row in earlier.items():
+        if name in now:
             continue
-        with contextlib.suppress(OSError):
-            if not path.is_symlink() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
-                path.unlink()
+        path = config.out / name
+        if not any(Path(os.path.abspath(row["source"])).is_relative_to(source) for source in sources):
+            stays.append(row)
+        elif ".." not in Path(name).parts and not Path(name).is_absolute():
+            with contextlib.suppress(OSError):
+                same = not row["sha256"] or hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]
+                if same and not path.is_symlink():
+                    path.unlink()
+                    gone += 1
+                    path.parent.rmdir()  # where it was the last
+    if gone:
+        print(f"{gone:,} faces of an earlier call removed from {printable(str(config.out))}: this one leaves them out")
+    if stays:
+        print(f"{len(stays):,} faces of earlier calls, from other sources, stay in {printable(str(config.out))}")
+    return stays
 
 
 def save(path: Path, text: str) -> None:
@@ -230,7 +311,7 @@ def save(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         temporary.replace(path)
     except OSError as error:
         raise DataError(
@@ -252,7 +333,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
         f"{kept:7,} {'would be kept' if config.dry_run else f'faces in {config.out}'}; {config.report} shows them all"
     )
     if kept and not config.dry_run:
-        print(f"train:   python train.py --data_path={config.out}")
+        print(f"train:   python train.py --data_path={printable(str(config.out))}")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,16 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import stat
+import unicodedata
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import imagehash
 import numpy as np
 from PIL import Image
 
@@ -48,9 +50,6 @@ KINDS = {
 NEVER = ("refused", "unreadable", "truncated")
 """What cannot be kept."""
 
-UNFINISHED = ".unfinished"
-"""Folder below the one that is written to."""
-
 MOST_PIXELS = 2**26
 NARROW = 2.0
 GREY, DARK, FLAT, SMOOTH = 12, 44, 4.0, 3.0
@@ -64,8 +63,8 @@ pixels at least, and the difference of their mean colours at most."""
 ODD, NEAREST, LEAST = 6.0, 20, 200
 """An odd picture's distance to its twentieth nearest, in deviations above what is usual; of fewer pictures none is."""
 
-BLOCK = 1024
-"""Pictures compared with all others at a time."""
+BLOCK = 2**23
+"""Pairs of pictures compared at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +88,11 @@ class Picture:
     @property
     def folder(self) -> str:
         """Its folder in the source, which may say its class."""
-        parts = [*PurePosixPath(self.name).parent.parts, *PurePosixPath(self.member).parent.parts]
-        return "/".join(plain_name(part) for part in parts)
+        inside = PurePosixPath(self.member.replace("\\", "/")).parent.parts
+        parts = [plain_name(part) for part in (*PurePosixPath(self.name).parent.parts, *inside) if part != "."]
+        if len(parts) > 6:
+            parts[5:] = [plain_name("/".join(parts[5:]))]
+        return "/".join(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Seen:
         sight: its brightness at 16x16 pixels, standardised, float16; mirrored after that.
         colour: mean red, green, blue.
         animated: more pictures follow, which are left out.
+        faults: all that is wrong with it by itself, and details.
     """
 
     picture: Picture
@@ -130,6 +133,7 @@ class Seen:
     sight: bytes = b""
     colour: tuple[int, int, int] = (0, 0, 0)
     animated: bool = False
+    faults: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Seen], int]:
@@ -145,53 +149,58 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
     Raises:
         DataError: a source does not exist or cannot be read.
     """
-    found: list[Picture] = []
-    refused: list[Seen] = []
-    others = 0
+    found: dict[tuple[str, str], Picture] = {}  # by what they are: sources may overlap
+    refused: dict[tuple[str, str], Seen] = {}
+    others: dict[str, None] = {}
     for given in sources:
+        wrong: list[Seen] = []
         root = given.expanduser()
         try:
             is_folder = stat.S_ISDIR(os.stat(root).st_mode)
-            names = _below(root, out, refused) if is_folder else [root.name]
             if is_folder:
                 os.scandir(root).close()
+            names = _below(root, out, wrong) if is_folder else [root.name]
         except OSError as error:
             what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
             raise DataError(f"{given} {what}; expected a folder of pictures, a zip or a picture") from error
         root = root if is_folder else root.parent
         for name in names:
+            picture = Picture(root, name)
+            real = os.path.realpath(picture.path)
             if name.lower().endswith(".zip"):
-                members, wrong, rest = _members(Picture(root, name))
-                found += members
-                refused += wrong
-                others += rest
+                members, broken, rest = _members(picture)
+                found |= {(real, member.member): member for member in members if (real, member.member) not in found}
+                wrong += broken
+                others |= {f"{real}/{member}": None for member in rest}
             elif name.lower().endswith(SUFFIXES):
-                found.append(Picture(root, name))
+                found.setdefault((real, ""), picture)
             else:
-                others += 1
-    return list(dict.fromkeys(found)), refused, others
+                others[real] = None
+        refused |= {(os.path.abspath(face.picture.path), face.picture.member): face for face in wrong}
+    return list(found.values()), list(refused.values()), len(others)
 
 
 def _below(root: Path, out: Path, refused: list[Seen]) -> Iterator[str]:
     """The files below a folder, in order; links that lead out of it are refused."""
-    inside, without = os.path.realpath(root), os.path.realpath(out)
+    inside = Path(os.path.realpath(root))
 
     def leaves(path: str, name: str) -> bool:
-        if not os.path.islink(path):
-            return False
-        real = os.path.realpath(path)
-        if os.path.commonpath([real, inside]) == inside:
+        if Path(os.path.realpath(path)).is_relative_to(inside):
             return False
         refused.append(Seen(Picture(root, name), "refused", "a link that leads out of the source"))
         return True
 
-    for folder, subfolders, names in os.walk(root):
+    def unreadable(error: OSError) -> None:
+        name = Path(error.filename).relative_to(root).as_posix()
+        refused.append(Seen(Picture(root, name), "unreadable", reason(error)))
+
+    for folder, subfolders, names in os.walk(root, onerror=unreadable):
         below = PurePosixPath(Path(folder).relative_to(root).as_posix())
         here = sorted(filter(is_visible, subfolders))
         subfolders[:] = [
             name
             for name in here
-            if os.path.realpath(path := os.path.join(folder, name)) != without
+            if not same_file(path := os.path.join(folder, name), out)
             and not leaves(path, str(below / name))
             and not os.path.islink(path)  # what it leads to is found there
         ]
@@ -200,25 +209,34 @@ def _below(root: Path, out: Path, refused: list[Seen]) -> Iterator[str]:
                 yield str(below / name)
 
 
-def _members(archive: Picture) -> tuple[list[Picture], list[Seen], int]:
-    """The pictures in a zip, what of it is refused, and the number of other files."""
+def same_file(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths lead to one file or folder, whatever they are called."""
     try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
+    """The pictures in a zip, what of it is refused, and the names of other files."""
+    try:
+        source(archive.path, "")  # no pipe, which would wait for ever
         with zipfile.ZipFile(archive.path) as opened:
             infos = {info.filename: info for info in opened.infolist() if not info.is_dir()}
     except Exception as error:
-        return [], [Seen(archive, "unreadable", reason(error))], 0
+        return [], [Seen(archive, "unreadable", reason(error))], []
     found: list[Picture] = []
     refused: list[Seen] = []
-    others = 0
+    others: list[str] = []
     for name in sorted(infos):
         picture, info = dataclasses.replace(archive, member=name), infos[name]
         parts = re.split(r"[/\\]", name)
-        if why := _forbidden(info, parts):
+        if not name.lower().endswith(SUFFIXES) or not all(part in (".", "..") or is_visible(part) for part in parts):
+            others.append(name)
+        elif why := _forbidden(info, parts):
             refused.append(Seen(picture, "refused", why))
-        elif name.lower().endswith(SUFFIXES) and all(map(is_visible, parts)):
-            found.append(picture)
         else:
-            others += 1
+            found.append(picture)
     return found, refused, others
 
 
@@ -250,7 +268,7 @@ def look(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Seen], bytes]:
             try:
                 seen = list(_look(picture, cut, parts))
             except Exception as error:
-                ends = re.search("truncat|ended|unexpected end|incomplete", str(error), re.IGNORECASE)
+                ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
                 seen = [Seen(picture, "truncated" if ends else "unreadable", reason(error))]
             else:
                 pixels += parts
@@ -261,29 +279,35 @@ def look(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Seen], bytes]:
 def _look(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Seen]:
     with _opened(picture) as image:
         width, height = image.size
-        animated = getattr(image, "n_frames", 1) > 1
+        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
         if width * height > MOST_PIXELS:
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
             yield Seen(picture, "refused", what, (width, height))
             return
         if not cut.cascade:
             image.draft(None, (4 * SIZE, 4 * SIZE))
+        with contextlib.suppress(Exception):  # as `upright`
+            if image.getexif().get(0x0112) in (5, 6, 7, 8):  # a quarter turn
+                width, height = height, width
         shown = upright(image).convert("RGB")
-    if (width < height) != (shown.width < shown.height):  # turned by its EXIF
-        width, height = height, width
-    scale = width / shown.width
-    boxes = _faces(shown, cut) if cut.cascade else [_square(shown.size) if cut.centre else None]
+    boxes = _faces(shown, cut) if cut.cascade else [_square((width, height)) if cut.centre else None]
     if not boxes:
         yield Seen(picture, "faceless", "", (width, height))
     for box in boxes:
-        part = shown if box is None else shown.crop(box)
-        size = (width, height) if box is None else (round(part.width * scale), round(part.height * scale))
-        at = None if box is None else tuple(round(edge * scale) for edge in box)
+        part, size = shown, (width, height)
+        if box is not None:  # in the picture itself; what is shown of a large JPEG is smaller
+            across, down = shown.width / width, shown.height / height
+            left, right = round(box[0] * across), round(box[2] * across)
+            part = shown.crop((left, round(box[1] * down), right, round(box[3] * down)))
+            size = box[2] - box[0], box[3] - box[1]
         small = part.resize((SIZE, SIZE), Image.Resampling.BOX, reducing_gap=2)
-        seen = Seen(picture, size=size, box=at, animated=animated)  # pyright: ignore[reportArgumentType]
+        seen = Seen(picture, size=size, box=box, animated=animated)
         array = np.asarray(small)
-        seen.kind, seen.why = _fault(array, size, (width, height), cut)
-        seen.digest = hashlib.sha256(repr(part.size).encode() + part.tobytes()).digest()[:16]
+        seen.faults = _faults(array, size, (width, height), cut)
+        seen.kind, seen.why = next(iter(seen.faults.items()), ("", ""))
+        digest = hashlib.sha256(repr(part.size).encode())
+        digest.update(np.ascontiguousarray(part).data)
+        seen.digest = digest.digest()[:16]
         grey = small.convert("L")
         seen.hashes = _hash(grey), _hash(grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
         brightness = np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32)
@@ -308,24 +332,25 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
         Image.MAX_IMAGE_PIXELS = limit
 
 
-def _fault(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cut: Cut) -> tuple[str, str]:
-    """What is wrong with a picture of itself, and details: from its pixels at 96x96 and its sizes."""
-    if min(size) < cut.min_size:
-        return "small", f"{size[0]} x {size[1]} pixels"
-    if not cut.cascade and max(whole) > NARROW * min(whole):
-        return "narrow", f"{whole[0]} x {whole[1]} pixels"
+def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cut: Cut) -> dict[str, str]:
+    """What is wrong with a picture of itself, and details: from its pixels at 96x96 and its sizes. The worst first."""
+    found: dict[str, str] = {}
     brightness = array.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
-    if np.percentile(brightness, 95) < DARK:
-        return "dark", f"mean brightness {brightness.mean():.0f} of 256"
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
-    if (deviation := float(brightness.std())) < FLAT or np.percentile(steps, 99) < SMOOTH:
-        return "blank", f"brightness varies by {deviation:.1f} of 256"
-    if lost := _lost(array):
-        return "truncated", f"its lowest {100 * lost:.0f} % are one colour, as where a file ended early"
-    channels = array.astype(np.int16)
-    if np.percentile(channels.max(-1) - channels.min(-1), 98) < GREY:
-        return "grey", ""
-    return "", ""
+    deviation, channels = float(brightness.std()), array.astype(np.int16)
+    if min(size) < cut.min_size:
+        found["small"] = f"{size[0]} x {size[1]} pixels"
+    if not cut.cascade and max(whole) > NARROW * min(whole):
+        found["narrow"] = f"{whole[0]} x {whole[1]} pixels"
+    if np.percentile(brightness, 95) < DARK:
+        found["dark"] = f"mean brightness {brightness.mean():.0f} of 256"
+    elif deviation < FLAT or np.percentile(steps, 99) < SMOOTH:
+        found["blank"] = f"brightness varies by {deviation:.1f} of 256"
+    elif lost := _lost(array):
+        found["truncated"] = f"its lowest {100 * lost:.0f} % are one colour, as where a file ended early"
+    elif np.percentile(channels.max(-1) - channels.min(-1), 98) < GREY:
+        found["grey"] = ""
+    return found
 
 
 def _lost(array: np.ndarray) -> float:
@@ -334,6 +359,8 @@ def _lost(array: np.ndarray) -> float:
     At least an eighth of the picture, else 0.
     """
     for filled in (128, 0):
+        if np.abs(array[: len(array) // 12].astype(np.int16) - filled).max() <= 1:
+            continue  # bars above and below
         lost = np.asarray(np.abs(array.astype(np.int16) - filled).max((1, 2)) <= 1)[::-1]
         rows = len(lost) if lost.all() else int(lost.argmin())
         if rows >= len(lost) // 8:
@@ -342,8 +369,6 @@ def _lost(array: np.ndarray) -> float:
 
 
 def _hash(grey: Image.Image) -> int:
-    import imagehash
-
     return int(str(imagehash.phash(grey)), 16)
 
 
@@ -418,10 +443,11 @@ def mark_copies(seen: Sequence[Seen]) -> None:
     hashes = np.array([face.hashes for face in clean], np.uint64)
     sights = np.stack([np.frombuffer(face.sight, np.float16) for face in clean]).reshape(-1, 16, 16)
     colours = np.array([face.colour for face in clean], np.int16)
-    for start in range(0, len(clean), BLOCK):
-        block = slice(start, start + BLOCK)
+    rows = max(1, BLOCK // len(clean))
+    for start in range(0, len(clean), rows):
+        block = slice(start, start + rows)
         for mirrored in (0, 1):
-            differing = np.bitwise_count(hashes[block, mirrored, None] ^ hashes[None, :, 0])
+            differing = np.bitwise_count(hashes[block, mirrored, None] ^ hashes[None, : start + rows, 0])
             for row, other in zip(*np.nonzero(differing <= BITS), strict=True):
                 i = start + row
                 if other >= i or clean[other].kind:
@@ -442,15 +468,16 @@ def mark_odd(seen: Sequence[Seen], features: np.ndarray) -> None:
     places = np.array([i for i, face in enumerate(seen) if not face.kind], np.int64)
     if len(places) < LEAST:
         return
-    points = features[places].astype(np.float32)
+    points = np.asarray(features[places], np.float32)
     squares = (points**2).sum(1)
     distances = np.empty(len(points), np.float32)
-    for start in range(0, len(points), BLOCK):
-        some = points[start : start + BLOCK]
-        square = squares[start : start + BLOCK, None] + squares[None] - 2 * some @ points.T
-        distances[start : start + BLOCK] = np.sqrt(np.partition(square, NEAREST, 1)[:, NEAREST].clip(0))
+    block = max(1, BLOCK // len(points))
+    for start in range(0, len(points), block):
+        some = points[start : start + block]
+        square = squares[start : start + block, None] + squares[None] - 2 * some @ points.T
+        distances[start : start + block] = np.sqrt(np.partition(square, NEAREST, 1)[:, NEAREST].clip(0))
     usual = np.median(distances)
-    deviation = 1.4826 * np.median(np.abs(distances - usual))
+    deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
     for place, distance in zip(places, distances, strict=True):
         if distance > usual + ODD * deviation:
             seen[place].kind, seen[place].why = (
@@ -459,55 +486,75 @@ def mark_odd(seen: Sequence[Seen], features: np.ndarray) -> None:
             )
 
 
-def write(faces: Sequence[Seen], out: Path, cut: Cut) -> list[dict[str, Any]]:
-    """Cut faces and write each into a file of `out`, below the folder that it was in; never half a file.
+def name_of(face: Seen) -> str:
+    """The file that a face is written to, below the folder for all; it ends in digits of the content."""
+    picture = face.picture
+    original = PurePosixPath((picture.member or picture.name).replace("\\", "/"))
+    key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
+    name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if copied(face) else '.png'}"
+    return f"{picture.folder}/{name}".lstrip("/")
 
-    A whole picture is copied as it is. A file's name ends in digits of its content, so that what an earlier, stopped
-    call wrote is found there.
+
+def copied(face: Seen) -> bool:
+    """Whether its file is copied as it is."""
+    return face.box is None and not face.animated
+
+
+def write(
+    faces: Sequence[Seen], out: Path, unfinished: Path, earlier: Mapping[str, str]
+) -> list[tuple[dict[str, Any] | None, str]]:
+    """Cut faces and write each into the file that `name_of` says; never half a file. What is there already stays.
+
+    Args:
+        faces: to write.
+        out: folder for them.
+        unfinished: folder for files that are being written, on the same disk.
+        earlier: what earlier calls wrote: SHA-256 by name.
 
     Returns:
-        For each that was written: file, sha256, source, box, width, height.
+        For each face its row of the manifest (file, sha256, source, box, width, height), or None and the reason.
 
     Raises:
         OSError: it cannot be written.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[dict[str, Any] | None, str]] = []
     for face in faces:
-        picture = face.picture
-        stem = plain_name(PurePosixPath(picture.member or picture.name).stem)
-        key = hashlib.sha256(face.digest + repr(face.box).encode()).hexdigest()[:8]
-        copied = face.box is None and not face.animated
-        suffix = PurePosixPath(picture.member or picture.name).suffix.lower() if copied else ".png"
-        name = f"{face.picture.folder}/{stem}-{key}{suffix}".lstrip("/")
+        name = name_of(face)
         path = out / name
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = out / UNFINISHED / f"{key}.{os.getpid()}{suffix}"
-            temporary.parent.mkdir(exist_ok=True)
-            try:
-                _write(face, temporary, copied)
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-        row = {"file": name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "source": picture.about}
-        rows.append({**row, "box": face.box, "width": face.size[0], "height": face.size[1]})
+        about = {"source": face.picture.about, "box": face.box, "width": face.size[0], "height": face.size[1]}
+        if path.is_file():
+            digest = earlier.get(name) or hashlib.sha256(path.read_bytes()).hexdigest()
+            rows.append(({"file": name, "sha256": digest, **about}, ""))
+            continue
+        try:
+            data = _file(face)
+        except Exception as error:  # it has changed since it was judged, say
+            rows.append((None, reason(error)))
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out)):
+            rows.append((None, f"{path.parent} is a link that leads out of {out}"))
+            continue
+        temporary = unfinished / path.name
+        temporary.write_bytes(data)
+        temporary.replace(path)
+        rows.append(({"file": name, "sha256": hashlib.sha256(data).hexdigest(), **about}, ""))
     return rows
 
 
-def _write(face: Seen, path: Path, copied: bool) -> None:
+def _file(face: Seen) -> bytes:
+    """A face's file."""
     file = source(face.picture.path, face.picture.member)
-    if copied:
-        if isinstance(file, Path):
-            shutil.copyfile(file, path)
-        else:
-            path.write_bytes(file.getvalue())
-        return
+    data = file.read_bytes() if isinstance(file, Path) else file.getvalue()
+    if copied(face):
+        return data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Image.open(file if isinstance(file, Path) else io.BytesIO(file.getvalue()), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             shown = upright(image).convert("RGB")
-    (shown if face.box is None else shown.crop(face.box)).save(path, compress_level=1)
+    made = io.BytesIO()
+    (shown if face.box is None else shown.crop(face.box)).save(made, "PNG", compress_level=1)
+    return made.getvalue()
 
 
 def thumbnails(pixels: np.ndarray) -> list[bytes]:
@@ -521,5 +568,9 @@ def thumbnails(pixels: np.ndarray) -> list[bytes]:
 
 
 def plain_name(name: str) -> str:
-    """A name that every file system takes: letters, digits, dashes; never empty, `.` or `..`."""
-    return re.sub(r"[^\w\-]+", "_", name, flags=re.UNICODE).strip("_")[:60] or "_"
+    """A name that every file system takes: letters, digits, dashes; others stay apart by digits of the original."""
+    name = unicodedata.normalize("NFC", name)
+    plain = re.sub(r"[^\w\-]+", "_", name)[:60]
+    if re.fullmatch(r"_*|con|prn|aux|nul|com\d|lpt\d", plain, re.IGNORECASE):
+        plain = f"{plain}_"
+    return plain if plain == name.replace(" ", "_") else f"{plain}-{zlib.crc32(name.encode(errors='replace')):08x}"

@@ -12,6 +12,8 @@ import numpy as np
 
 from gan.cleaning import KINDS, Seen
 
+TITLE = "<title>Faces prepared</title>"
+
 SHOWN = 24
 """Thumbnails of each kind."""
 
@@ -45,7 +47,7 @@ def page(result: Mapping[str, Any], seen: Sequence[Seen], thumbnails: Mapping[in
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         "style-src 'unsafe-inline'\">",
-        f"<title>Faces prepared</title><style>{STYLE}</style>",
+        f"{TITLE}<style>{STYLE}</style>",
         f"<h1>{counts['kept']:,} faces {done}</h1>",
         f"<p>Of {counts['pictures']:,} pictures in {escape(', '.join(result['sources']))}{others}.</p>",
         "<table><tr><th>found<th><th>what it means<th>done",
@@ -99,7 +101,7 @@ def faces(places: Sequence[int], seen: Sequence[Seen], thumbnails: Mapping[int, 
         of = "a copy of " if seen[i].kind in ("same", "alike") else ""
         why = f"<br><small>{of}{escape(seen[i].why)}</small>" if seen[i].why else ""
         name = escape(seen[i].picture.about)
-        cells.append(f"<figure title=\"{name}\">{images}<figcaption>{name}{why}</figcaption></figure>")
+        cells.append(f'<figure title="{name}">{images}<figcaption>{name}{why}</figcaption></figure>')
     more = f"<p class=quiet>and {len(places) - len(few):,} more</p>" if len(places) > len(few) else ""
     return f"<div class=faces>{''.join(cells)}</div>{more}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import io
 import itertools
 import math
 import os
@@ -74,6 +75,8 @@ def command_line(
         SystemExit: after an error, as above.
     """
     program = Path(sys.argv[0]).name
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
     try:
         if "--help" in argv or "-h" in argv:

@@ -162,20 +162,104 @@ def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
     first = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert {"grey", "small"} <= {path.name.partition("-")[0] for path in first}
     (out / "mine.png").write_bytes(encoded(drawn(50)))
-    (changed,) = (path for path in first if path.name.startswith("small-"))
-    changed.write_bytes(encoded(drawn(51)))
+    changed = [next(path for path in first if path.name.startswith(name)) for name in ("small-", "5-")]
+    for path in changed:
+        path.write_bytes(encoded(drawn(51)))
 
-    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
+    for _ in range(2):
+        done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
+        assert done.returncode == 0, done.stderr
 
     second = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert {path.name.partition("-")[0] for path in first.keys() - second.keys()} == {"grey"}
     assert {path.name for path in second.keys() - first.keys()} == {"mine.png"}
-    assert changed in second
-    assert all(second[path] == first[path] for path in second.keys() & first.keys() - {changed})
+    assert all(second[path] == first[path] for path in second.keys() & first.keys() - set(changed))
+
+    (pile / "red hair").rename(tmp_path / "more")
+    shutil.rmtree(pile)
+    done = run_here("prepare.py", "more", "--out=faces", "--nogpu")  # another source
+    assert done.returncode == 0, done.stderr
+    assert "faces of earlier calls, from other sources, stay in faces" in done.stdout
+    third = set(out.rglob("*.png"))
+    assert third >= second.keys()
+    assert all(path.read_bytes() == encoded(drawn(51)) for path in changed)  # whoever changes a face keeps it
+
+
+def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) -> None:
+    pile, victim = tmp_path / "pile", tmp_path / "victim"
+    (pile / "k").mkdir(parents=True)
+    victim.mkdir()
+    (pile / "k/0.png").write_bytes(encoded(drawn(0)))
+    (tmp_path / "faces").mkdir()
+    (tmp_path / "faces/k").symlink_to(victim)
+    with zipfile.ZipFile(pile / "deep.zip", "w") as archive:
+        archive.writestr("d/" * 2000 + "x.png", encoded(drawn(1)))
+        archive.writestr("C++/a.png", encoded(drawn(2)))
+        archive.writestr("C#/a.png", encoded(drawn(3)))
+        archive.writestr("con/../con/aux.png", encoded(drawn(4)))
+    lying = zipfile.ZipInfo("lying.png")
+    lying.compress_type = zipfile.ZIP_BZIP2
+    with zipfile.ZipFile(pile / "lying.zip", "w") as archive:
+        archive.writestr(lying, bytes(9_000_000))
+    data = (pile / "lying.zip").read_bytes()
+    (pile / "lying.zip").write_bytes(data.replace((9_000_000).to_bytes(4, "little"), (900).to_bytes(4, "little")))
+    os.mkfifo(pile / "pipe.zip")
+
+    done = run_here("prepare.py", "pile", str(pile), "pile/k/0.png", "--out=faces", "--nogpu")
+
+    assert done.returncode == 0, done.stderr
+    assert not list(victim.iterdir())
+    report = report_of(tmp_path)
+    kinds = {Path(found["file"]).name: found["kind"] for found in report["findings"]}
+    assert kinds == {"0.png": "unreadable", "lying.png": "unreadable", "pipe.zip": "unreadable", "aux.png": "refused"}
+    folders = [Path(row["file"]).parent.as_posix() for row in report["manifest"]]
+    assert len(set(folders)) == len(folders) == 3
+    assert all(len(folder) < 200 for folder in folders)
+
+
+def test_names_that_are_no_text(tmp_path: Path, run_command: Command) -> None:
+    folder = os.fsencode(tmp_path) + b"/p\xff"
+    os.mkdir(folder)
+    for seed in range(2):
+        with open(folder + b"/\xe9%d.png" % seed, "wb") as file:
+            file.write(encoded(drawn(seed)))
+    name = os.fsdecode(folder)
+    done = run_command("prepare.py", name, "--out=faces", "--nogpu", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert report_of(tmp_path)["counts"]["kept"] == 2
+    assert len(list((tmp_path / "faces").glob("*.png"))) == 2
+
+
+def test_what_is_kept_of_one_kind_may_still_be_left_out_for_another(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "pile").mkdir()
+    Image.new("RGB", (30, 30)).save(tmp_path / "pile/black.png")
+    drawn(0).resize((30, 30)).save(tmp_path / "pile/small.png")
+    drawn(1).save(tmp_path / "pile/fine.png")
+    done = run_here("prepare.py", "pile", "--dry_run", "--keep=small", "--nogpu")
+    assert done.returncode == 0, done.stderr
+    assert report_of(tmp_path)["counts"]["kept"] == 2
+    assert [found["kind"] for found in report_of(tmp_path)["findings"]] == ["dark"]
+    assert report_of(tmp_path)["found"] == {"small": 2, "dark": 1}
+
+
+@pytest.mark.parametrize(("size", "turn"), [((1797, 1800), 1), ((1800, 1799), 6)])
+def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
+    tmp_path: Path, run_here: Command, size: tuple[int, int], turn: int
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    drawn(3).resize(size).save(tmp_path / "large.jpg", exif=exif)
+    done = run_here("prepare.py", "large.jpg", "--out=faces", "--centre", "--nogpu")
+    assert done.returncode == 0, done.stderr
+    (row,) = report_of(tmp_path)["manifest"]
+    side = min(size)
+    width, height = size if turn == 1 else size[::-1]
+    assert row["box"] == [(width - side) // 2, (height - side) // 2, (width + side) // 2, (height + side) // 2]
+    assert (row["width"], row["height"]) == (side, side)
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="stops processes as POSIX does")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
     tmp_path: Path, run_here: Command, number: signal.Signals
 ) -> None:
@@ -205,7 +289,7 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
     assert run_here(*words).returncode == 0
 
     assert len(list((tmp_path / "faces").glob("*.png"))) == 300
-    assert not list((tmp_path / "faces").glob(".*"))
+    assert not list((tmp_path / "faces").glob(".*/*"))
     again = contents(tmp_path / "faces")
     shutil.rmtree(tmp_path / "faces")
     assert run_here(*words).returncode == 0
@@ -298,6 +382,11 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         (["pile", "--detect"], "--detect and --cascade=FILE go together"),
         (["pile", "--detect", "--cascade=gone.xml"], "gone.xml does not exist; for anime faces there is"),
         (["pile", "--detect", "--cascade=pile/blue/0.png"], "is no cascade that OpenCV can read"),
+        (["pile", "--report=pile/blue/report.html"], "pile/blue/report.html would lie in a source"),
+        (["pile", "--report=mine.html"], "mine.html exists and is no report of an earlier call"),
+        (["pile", "--report=other.html"], "other.json exists and is no report of an earlier call"),
+        (["pile", "--report=data/faces/manifest.html"], "manifest.json exists and is no report"),
+        (["pile", "--report=mine.html/report.html"], "mine.html is no writable folder"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
     ],
@@ -306,6 +395,8 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(
     pile: Path, tmp_path: Path, run_here: Command, words: list[str], said: str
 ) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "mine.html").write_text("<p>mine</p>")
+    (tmp_path / "other.json").write_text("[]")
     before = contents(tmp_path)
     done = run_here("prepare.py", *words, "--nogpu")
     assert done.returncode == 2

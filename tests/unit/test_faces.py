@@ -396,7 +396,8 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
     assert all(reasons.values())
     for again in (said, said[:0]):
         packed(data, say=again.append)
-        assert f"{len(expected)}; {pack.folder / 'rejected.txt'}" in again[-1]
+        assert f"{len(expected)}; {pack.folder / 'rejected.txt'}" in again[-2]
+        assert f"python prepare.py {data} --out=FOLDER" in again[-1]
 
 
 def test_no_list_where_nothing_was_rejected(tmp_path: Path) -> None:
@@ -583,7 +584,7 @@ def test_a_pack_is_found_again_and_nothing_read(tmp_path: Path, monkeypatch: pyt
     in_zip(data, "a.zip", "0.png")
     said: list[str] = []
     first = packed(data, say=said.append)
-    assert len(said) == 2
+    assert len(said) == 4  # what was found, the pack, a copy, and what to do about that
     assert f"found 3 pictures in {data}" in said[0]
     assert "0.0 MB" in said[0]
     assert str(first.folder) in said[0]
@@ -599,7 +600,7 @@ def test_a_pack_is_found_again_and_nothing_read(tmp_path: Path, monkeypatch: pyt
     assert again.folder == first.folder
     assert again.digest == first.digest
     assert {path: path.stat().st_mtime_ns for path in first.folder.iterdir()} == before
-    assert len(said) == 3
+    assert said[4:] == said[1:4]
 
 
 def test_a_change_of_files_or_size_makes_another_pack(tmp_path: Path) -> None:
