@@ -416,12 +416,12 @@ def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here
     )
     shutil.rmtree(pile / "zz")
     (pile / "more.zip").unlink()
-    done = run_here("train.py", "--data_path=pile", *words)
+    done = run_here("train.py", "--data_path=pile", "--run=a", *words)
     assert done.returncode == 0, done.stderr
     assert "prepare.py" not in done.stdout
     shutil.copy(pile / "blue/1.png", pile / "blue/copy.png")
     (pile / "blue/broken.jpg").write_bytes(b"no picture")
-    done = run_here("train.py", "--data_path=pile", *words)
+    done = run_here("train.py", "--data_path=pile", "--run=b", *words)
     assert "files rejected: 1;" in done.stdout
     assert "exact copies of other faces: 1\n" in done.stdout
     assert "python prepare.py pile --out=FOLDER" in done.stdout

@@ -135,7 +135,8 @@ TOLD = """
     def told(ranks, network, device):
         found = wrapped(ranks, network, device)
         numbers = torch.cat([t.detach().double().flatten() for t in network.state_dict().values()])
-        print(f"weights {ranks.rank} {type(network).__name__} {numbers.sum().item()!r}", file=sys.stderr)
+        # In one piece, as two processes write here.
+        sys.stderr.write(f"weights {ranks.rank} {type(network).__name__} {numbers.sum().item()!r}\\n")
         return found
     train.Ranks.wrapped = told
 """
