@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -45,8 +45,8 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
         ) from error
     except OSError as error:  # of what is written elsewhere, see there
         raise DataError(
-            f"cannot keep 28 KB a picture beside {printable(str(config.report))}: {error.strerror or error}; free some "
-            "disk space, or give another place: --report=FILE.html"
+            f"cannot write {printable(str(config.report))}, or 28 KB a picture beside it meanwhile: "
+            f"{error.strerror or error}; give another place: --report=FILE.html"
         ) from error
 
 
@@ -237,32 +237,44 @@ def written(kept: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
     """
     try:
         config.out.mkdir(parents=True, exist_ok=True)
-        need = sum(face.size[0] * face.size[1] * 3 for face in kept)  # more than it will be
+        names = [cleaning.name_of(face) for face in kept]
+        new = {name: face for name, face in zip(names, kept, strict=True) if not (config.out / name).is_file()}
+        need = sum(face.size[0] * face.size[1] * 3 for face in new.values())  # more than it will be
         if (free := shutil.disk_usage(config.out).free) < min(need, 2**34) // 4 + RESERVE:
             raise DataError(
-                f"no room for {len(kept):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
+                f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
                 "or give a folder on another disk: --out=FOLDER"
             )
         earlier = earlier_rows(config.out)
-        names = {cleaning.name_of(face): face.picture.about for face in kept}
-        new = [{"file": name, "sha256": "", "source": names[name]} for name in names.keys() - earlier.keys()]
-        save(config.out / MANIFEST, json.dumps([*earlier.values(), *new], indent=1, ensure_ascii=False))
-        digests = {name: row["sha256"] for name, row in earlier.items()}
+        planned = {name: {"file": name, "sha256": "", "source": face.picture.about} for name, face in new.items()}
+        save_manifest(config.out, {**planned, **earlier}.values())
         with unfinished_beside(config.out / ".faces") as unfinished:
-            work = [(kept[i : i + CHUNK], config.out, unfinished, digests) for i in range(0, len(kept), CHUNK)]
+            work = []
+            for i in range(0, len(kept), CHUNK):
+                digests = {name: earlier[name]["sha256"] for name in names[i : i + CHUNK] if name in earlier}
+                work.append((kept[i : i + CHUNK], config.out, unfinished, digests))
             results = [row for rows in spread(cleaning.write, work, config, "writing", len(kept)) for row in rows]
         for face, (row, why) in zip(kept, results, strict=True):
             if row is None:
                 face.kind, face.why = "unreadable", why
         manifest = {row["file"]: row for row, _ in results if row is not None}
         others = without(earlier, manifest.keys(), config)
-        save(config.out / MANIFEST, json.dumps([*others, *manifest.values()], indent=1, ensure_ascii=False))
+        save_manifest(config.out, [*others, *manifest.values()])
     except OSError as error:
         raise DataError(
             f"cannot write to {config.out}: {error.strerror or error}; what is written stays, and the same command "
             "goes on; expected a writable folder with room, else give another: --out=FOLDER"
         ) from error
     return list(manifest.values())
+
+
+def save_manifest(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write which files of a folder are ours.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    save(out / MANIFEST, json.dumps(list(rows), indent=1, ensure_ascii=False))
 
 
 def earlier_rows(out: Path) -> dict[str, dict[str, Any]]:
@@ -306,17 +318,13 @@ def save(path: Path, text: str) -> None:
     """Write a text; never half a file.
 
     Raises:
-        DataError: it cannot be written.
+        OSError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         temporary.replace(path)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}; give another place: --report=FILE.html"
-        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

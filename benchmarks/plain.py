@@ -1,6 +1,7 @@
 """The same work written plainly, as a book would: what `benchmarks/throughput.py` compares the program with.
 
 python benchmarks/plain.py step FACES PRESET SECONDS   training, prints images/s of every ten steps
+python benchmarks/plain.py train FACES PRESET SIZE IMAGES SEED FOLDER   so many images, then 5,000 faces into files
 python benchmarks/plain.py epoch FACES                 one epoch of decoded faces
 python benchmarks/plain.py save CHECKPOINT N FOLDER    faces to PNG files, one by one
 
@@ -11,6 +12,7 @@ Adam as it comes; the discriminator's gradients are computed in the generator's 
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import sys
 import time
@@ -33,18 +35,18 @@ from model import Discriminator, Generator
 STEPS = 10
 
 
-def loader(faces: Path, batch_size: int) -> DataLoader:
+def loader(faces: Path, batch_size: int, size: int = 96) -> DataLoader:
     """The faces of class folders, in random order, as tensors in [-1, 1]."""
-    steps = [transforms.Resize(96), transforms.CenterCrop(96), transforms.ToTensor()]
+    steps = [transforms.Resize(size), transforms.CenterCrop(size), transforms.ToTensor()]
     steps += [transforms.Normalize([0.5] * 3, [0.5] * 3)]
     dataset = ImageFolder(str(faces), transforms.Compose(steps))
     workers = 8 if torch.cuda.is_available() else 2
     return DataLoader(dataset, batch_size, shuffle=True, num_workers=workers, drop_last=True)
 
 
-def epochs(faces: Path, batch_size: int) -> Iterator[Tensor]:
+def epochs(faces: Path, batch_size: int, size: int) -> Iterator[Tensor]:
     """Batches without end."""
-    batches = loader(faces, batch_size)
+    batches = loader(faces, batch_size, size)
     while True:
         for images, _ in batches:
             yield images
@@ -52,9 +54,31 @@ def epochs(faces: Path, batch_size: int) -> Iterator[Tensor]:
 
 def step(faces: Path, preset: str, seconds: float) -> None:
     """Train for so long."""
+    config = TrainConfig(**PRESETS[preset])  # pyright: ignore[reportArgumentType]
+    since, until = time.perf_counter(), None
+    for i, _ in enumerate(steps(config, faces), start=1):
+        if i % STEPS == 0:
+            now = time.perf_counter()
+            if until is not None:  # the first are slower
+                print(STEPS * config.batch_size / (now - since), flush=True)
+            until, since = until or now + seconds, now
+            if now > until:
+                return
+
+
+def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: Path) -> None:
+    """Train on so many images, then draw."""
+    config = TrainConfig(**{**PRESETS[preset], "image_size": size})  # pyright: ignore[reportArgumentType]
+    torch.manual_seed(seed)
+    random.seed(seed)
+    network = next(itertools.islice(steps(config, faces), images // config.batch_size - 1, None))
+    draw(network.eval().cpu(), config.nz, 5000, folder)
+
+
+def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
+    """Train without end; the network to draw with, after each step."""
     torch.set_flush_denormal(True)  # else whoever loses to the discriminator is slow for another reason
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = TrainConfig(**PRESETS[preset])  # pyright: ignore[reportArgumentType]
     generator, discriminator = Generator(config.model).to(device), Discriminator(config.model).to(device)
     if discriminator.projected is not None:
         content = checkpoint.load(D_ENCODER, required=("encoder", "scales"))
@@ -62,8 +86,7 @@ def step(faces: Path, preset: str, seconds: float) -> None:
     average = copy.deepcopy(generator)
     g_optimizer = torch.optim.Adam(generator.parameters(), config.lr1, (config.beta1, config.beta2))
     d_optimizer = torch.optim.Adam(discriminator.parameters(), config.lr2, (config.beta1, config.beta2))
-    since, until = time.perf_counter(), None
-    for i, images in enumerate(epochs(faces, config.batch_size), start=1):
+    for i, images in enumerate(epochs(faces, config.batch_size, config.image_size), start=1):
         real = images.to(device)
         if config.flip:
             real = torch.stack([face.flip(2) if random.random() < config.flip else face for face in real])
@@ -81,13 +104,7 @@ def step(faces: Path, preset: str, seconds: float) -> None:
                 for own, new in zip(average.parameters(), generator.parameters(), strict=True):
                     own.mul_(0.999).add_(new, alpha=0.001)
         g_loss.item()
-        if i % STEPS == 0:
-            now = time.perf_counter()
-            if until is not None:  # the first are slower
-                print(STEPS * len(real) / (now - since), flush=True)
-            until, since = until or now + seconds, now
-            if now > until:
-                return
+        yield average if config.ema_half_life_images else generator
 
 
 def discriminator_step(
@@ -127,14 +144,19 @@ def epoch(faces: Path) -> None:
     print(sum(len(images) for images, _ in loader(faces, 64)))
 
 
-@torch.no_grad()
 def save(path: Path, n: int, folder: Path) -> None:
-    """Draw faces in batches and write them one by one."""
+    """Draw faces of a checkpoint."""
     sampler = load(path, torch.device("cpu"))
     generator = sampler.generator.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+    draw(generator, sampler.model.nz, n, folder)
+
+
+@torch.no_grad()
+def draw(generator: nn.Module, nz: int, n: int, folder: Path) -> None:
+    """Draw faces in batches and write them one by one."""
     folder.mkdir(parents=True)
     for start in range(0, n, 64):
-        for i, face in enumerate(generator(torch.randn(min(64, n - start), sampler.model.nz))):
+        for i, face in enumerate(generator(torch.randn(min(64, n - start), nz))):
             save_image(face, folder / f"{start + i:08d}.png", normalize=True, value_range=(-1, 1))
 
 
@@ -142,6 +164,8 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "step":
         step(Path(words[0]), words[1], float(words[2]))
+    elif what == "train":
+        train(Path(words[0]), words[1], int(words[2]), int(words[3]), int(words[4]), Path(words[5]))
     elif what == "epoch":
         epoch(Path(words[0]))
     else:

@@ -113,6 +113,8 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
 
     def command(*stray: str, **options: str) -> dict[str, str]:
         if plain:
+            if not all(word.strip() for word in stray):
+                raise ConfigError("an empty word stands where a folder, a zip or a picture is expected")
             words.extend(convert(PLAIN, word, Path) for word in stray)
         elif stray:
             raise ConfigError(

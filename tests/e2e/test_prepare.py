@@ -197,6 +197,7 @@ def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) ->
         archive.writestr("C++/a.png", encoded(drawn(2)))
         archive.writestr("C#/a.png", encoded(drawn(3)))
         archive.writestr("con/../con/aux.png", encoded(drawn(4)))
+        archive.writestr("/abs.png", encoded(drawn(5)))
     lying = zipfile.ZipInfo("lying.png")
     lying.compress_type = zipfile.ZIP_BZIP2
     with zipfile.ZipFile(pile / "lying.zip", "w") as archive:
@@ -211,7 +212,13 @@ def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) ->
     assert not list(victim.iterdir())
     report = report_of(tmp_path)
     kinds = {Path(found["file"]).name: found["kind"] for found in report["findings"]}
-    assert kinds == {"0.png": "unreadable", "lying.png": "unreadable", "pipe.zip": "unreadable", "aux.png": "refused"}
+    assert kinds == {
+        "0.png": "unreadable",
+        "lying.png": "unreadable",
+        "pipe.zip": "unreadable",
+        "aux.png": "refused",
+        "abs.png": "refused",
+    }
     folders = [Path(row["file"]).parent.as_posix() for row in report["manifest"]]
     assert len(set(folders)) == len(folders) == 3
     assert all(len(folder) < 200 for folder in folders)
@@ -373,6 +380,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
     ("words", "said"),
     [
         ([], "nothing to prepare; name a folder"),
+        (["pile", ""], "an empty word stands where a folder"),
         (["gone"], "gone does not exist; expected a folder"),
         (["empty"], "no pictures in empty"),
         (["pile", "--out=pile"], "--out=pile is, or holds, the source pile"),
