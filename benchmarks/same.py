@@ -10,6 +10,7 @@ evaluate.py. Prints a table.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,9 @@ METRICS = "fd", "recall", "coverage", "swd_x1000"
 
 def call(script: str, *words: object, cwd: Path) -> None:
     """Run a script."""
-    subprocess.run([sys.executable, str(ROOT / script), *map(str, words)], cwd=cwd, check=True, stdout=sys.stderr)
+    command = [sys.executable, str(ROOT / script), *map(str, words)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=cwd, env=env, check=True, stdout=sys.stderr)
 
 
 def ours(faces: Path, seed: int, out: Path, *more: str) -> Path:
