@@ -428,7 +428,7 @@ def _faces(image: Image.Image, cut: Cut) -> list[tuple[int, int, int, int]]:
 def mark_copies(seen: Sequence[Seen]) -> None:
     """Mark, of those without a fault that show the same, all but the largest: `same` by pixels, `alike` by hash.
 
-    Time grows with the square of their number: a second for 30,000. Memory does not.
+    Time grows with the square of their number: 4 s for 30,000, 18 s for 60,000. Memory does not.
     """
     clean = [face for face in seen if not face.kind]
     clean.sort(key=lambda face: -face.size[0] * face.size[1])  # the largest is kept; of equals the first
