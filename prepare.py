@@ -61,7 +61,7 @@ def prepared(
     shape = len(rows), SIZE, SIZE, 3
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
     found, kept_kinds = choose(seen, pixels, rows, config)
-    manifest = [] if config.dry_run else written([face for face in seen if not face.kind], config)
+    manifest = [] if config.dry_run else written(seen, config)
     if lost := [face for face in seen if face.kind == "unreadable" and face.digest]:  # changed since they were judged
         found["unreadable"] = found.get("unreadable", 0) + len(lost)
     kept = len({cleaning.name_of(face) for face in seen if not face.kind})
@@ -227,14 +227,15 @@ def odd(
     cleaning.mark_odd([seen[i] for i in candidates], np.concatenate(found))
 
 
-def written(kept: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:
-    """Cut and write what is kept; what earlier calls wrote of the same sources and is not among it goes.
+def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:
+    """Cut and write what is kept; what earlier calls wrote of the same pictures and is not among it goes.
 
     What can no longer be read is marked.
 
     Raises:
         DataError: there is no room, or the folder cannot be written.
     """
+    kept = [face for face in seen if not face.kind]
     try:
         config.out.mkdir(parents=True, exist_ok=True)
         names = [cleaning.name_of(face) for face in kept]
@@ -258,7 +259,8 @@ def written(kept: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
             if row is None:
                 face.kind, face.why = "unreadable", why
         manifest = {row["file"]: row for row, _ in results if row is not None}
-        others = without(earlier, manifest.keys(), config)
+        judged_now = {os.path.abspath(face.picture.about) for face in seen}
+        others = without(earlier, manifest.keys(), judged_now, config.out)
         save_manifest(config.out, [*others, *manifest.values()])
     except OSError as error:
         raise DataError(
@@ -286,19 +288,20 @@ def earlier_rows(out: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def without(earlier: Mapping[str, dict[str, Any]], now: Collection[str], config: PrepareConfig) -> list[dict[str, Any]]:
-    """Remove what earlier calls wrote of these sources, nobody has changed since, and this call has no use for.
+def without(
+    earlier: Mapping[str, dict[str, Any]], now: Collection[str], judged_now: Collection[str], out: Path
+) -> list[dict[str, Any]]:
+    """Remove what earlier calls wrote of the pictures judged now, nobody has changed since, and is of no use now.
 
     Returns:
-        The rows of what they wrote of other sources, which stays.
+        The rows of what they wrote of other pictures, which stays: those may be gone since.
     """
-    sources = [os.path.abspath(path.expanduser()) for path in config.sources]
     stays, gone = [], 0
     for name, row in earlier.items():
         if name in now:
             continue
-        path = config.out / name
-        if not any(Path(os.path.abspath(row["source"])).is_relative_to(source) for source in sources):
+        path = out / name
+        if os.path.abspath(row["source"]) not in judged_now:
             stays.append(row)
         elif ".." not in Path(name).parts and not Path(name).is_absolute():
             with contextlib.suppress(OSError):
@@ -308,9 +311,9 @@ def without(earlier: Mapping[str, dict[str, Any]], now: Collection[str], config:
                     gone += 1
                     path.parent.rmdir()  # where it was the last
     if gone:
-        print(f"{gone:,} faces of an earlier call removed from {printable(str(config.out))}: this one leaves them out")
+        print(f"{gone:,} faces of an earlier call removed from {printable(str(out))}: this one leaves them out")
     if stays:
-        print(f"{len(stays):,} faces of earlier calls, from other sources, stay in {printable(str(config.out))}")
+        print(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
     return stays
 
 
@@ -337,9 +340,8 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     if animated := result["counts"]["animated"]:
         print(f"{animated:7,} animated    kept: their first picture")
     kept = result["counts"]["kept"]
-    print(
-        f"{kept:7,} {'would be kept' if config.dry_run else f'faces in {config.out}'}; {config.report} shows them all"
-    )
+    done = "would be kept" if config.dry_run else f"faces in {config.out}"
+    print(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
         print(f"train:   python train.py --data_path={printable(str(config.out))}")
 
