@@ -327,7 +327,8 @@ class GenerateConfig:
         gen_mean: mean of the latents.
         gen_std: standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.
         gpu: draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.
-        timelapse: a run's folder: make a film of its preview grids instead, timelapse.webp in that folder.
+        timelapse: a run's folder: make a film of its preview grids instead, timelapse.webp in that folder; or the
+            file of --gen_img, ending in .webp, .gif, or .mp4 (which needs requirements-extra.txt).
     """
 
     checkpoint: Path = RELEASED
@@ -356,7 +357,10 @@ class GenerateConfig:
             raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
         if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
             raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
-        if self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+        if self.timelapse is not None and self.gen_img != GenerateConfig.gen_img:
+            if self.gen_img.suffix.lower() not in (".webp", ".gif", ".mp4"):
+                raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{self.gen_img}'")
+        elif self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
 
 

@@ -16,9 +16,6 @@ from gan import images, sampling
 from gan.command_line import command_line
 from gan.device import choose_device
 
-FRAMES = 100
-"""Most pictures in a film; of more previews every so many-th is taken."""
-
 GRID = 1024
 """Most faces in the grid; more would be too small to see and too many to hold."""
 
@@ -67,8 +64,12 @@ def bar(what: str, total: int, faces: Any = None) -> tqdm:
     return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
 
 
-def timelapse(run: Path) -> None:
-    """Make a film of a run's preview grids, timelapse.webp in its folder.
+def timelapse(run: Path, path: Path) -> None:
+    """Make a film of a run's preview grids.
+
+    Args:
+        run: its folder.
+        path: the film.
 
     Raises:
         CheckpointError: it has no preview grids, or they cannot be read.
@@ -80,18 +81,22 @@ def timelapse(run: Path) -> None:
             f"{run}: {len(frames)} preview grids in its samples/, a film needs two; give a run's folder, trained with "
             "--plot_every above 0 and without --save_path"
         )
-    chosen = [frames[round(i * (len(frames) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
+    if path.suffix.lower() not in images.films():
+        raise ConfigError(
+            "--gen_img: an .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp"
+        )
     try:
-        n = images.save_film(dict.fromkeys(chosen), run / "timelapse.webp")
+        n = images.save_film(frames, path)
     except OSError as error:
         raise ConfigError(f"could not make the film of {run}: {error}; its samples/ must be whole") from error
-    print(f"{n} pictures of the same latents, from first to last, in {run / 'timelapse.webp'}")
+    print(f"{n} pictures of the same latents, from first to last, in {path}")
 
 
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """What `python generate.py` does."""
     if config.timelapse is not None:
-        timelapse(config.timelapse)
+        film = config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp"
+        timelapse(config.timelapse, film)
     else:
         generate(config)
 

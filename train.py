@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import FEW, SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
-from gan import checkpoint, debugger, ema, features, images, latent, losses, plan, tensorboard_log, visdom_page
+from config import CheckpointError, ConfigError, DataError, TrainConfig
+from gan import checkpoint, debugger, ema, health, images, latent, losses, preparing, tensorboard_log
 from gan.augment import Moves, augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.device import autocast, choose_device, choose_precision, describe, free_memory, out_of_memory, send
-from gan.evaluation import LEAST, Judge
-from gan.faces import Pack, has_faces, open_pack
+from gan.evaluation import Judge
+from gan.faces import open_pack
 from gan.images import to_pixels
-from gan.monitor import Monitor, Output
+from gan.monitor import Monitor
 from gan.ranks import Ranks, joined
 from gan.run import (
     Run,
@@ -32,9 +32,6 @@ from gan.run import (
     alone,
     checkpoint_to_resume,
     keep_later,
-    new_folder,
-    resumed,
-    starting_from,
     stop_signals,
 )
 from gan.sampling import BATCH
@@ -64,6 +61,7 @@ def train(
     monitor: Monitor,
     stopping: Callable[[], bool],
     judge: Judge | None = None,
+    probe: health.Probe | None = None,
 ) -> None:
     """The training loop, from the state's step to the end of the last epoch or of the budget, or until `stopping()`."""
     config, ranks, n = run.config, run.ranks, run.config.batch_size
@@ -73,7 +71,7 @@ def train(
     closing = CLOSING_SECONDS
     if state.step == state.leg.step and ranks.first:
         since = time.perf_counter()
-        preview(run, state, monitor)
+        preview(run, state, monitor, probe)
         save(run, state, monitor)
         closing = time.perf_counter() - since
 
@@ -138,7 +136,7 @@ def train(
                 roll_back(run, state, monitor)
                 continue
         if ranks.first and (ending or (due(state.step, config.plot_every) and monitor.may_spend())):
-            preview(run, state, monitor)
+            preview(run, state, monitor, probe)
         if save_due:
             if ranks.first:
                 save(run, state, monitor, numbered, ending)
@@ -216,8 +214,8 @@ def discriminator_step(
                 loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
                 told.append(penalties)
         (loss * (len(fake) / len(real))).backward()
-        means = {"real_logit": real_logits.float().mean(), "fake_logit": fake_logits.float().mean()}
-        told.append({"d_loss": d_loss, **means})
+        told.append({"d_loss": d_loss})
+        monitor.add_logits(real_logits, fake_logits)
     state.d_optimizer.step()
     for values in told:
         monitor.add(**values)
@@ -342,14 +340,21 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
     return found
 
 
-def preview(run: Run, state: TrainingState, monitor: Monitor) -> None:
-    """Write the grid of the run's fixed latents, those of seeds 0 to 63: the faces that `generate.py` draws first."""
+def preview(run: Run, state: TrainingState, monitor: Monitor, probe: health.Probe | None) -> None:
+    """Write the grid of the run's fixed latents, those of seeds 0 to 63: the faces that `generate.py` draws first.
+
+    With a probe it is also found out how much they vary, and what the discriminator makes of faces it has not seen.
+    """
     if not run.config.plot_every:
         return
     since = time.perf_counter()
     average = averaged(run, state)
     with torch.no_grad(), autocast(run.device, run.precision):
         faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
+        if probe is not None:
+            state.discriminator.eval()  # BatchNorm must not learn from being asked
+            monitor.note(**probe(faces.float(), state.discriminator))
+            state.discriminator.train()
     monitor.preview(state.step, to_pixels(faces), since)
 
 
@@ -360,6 +365,17 @@ def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
     with autocast(run.device, run.precision):
         ema.estimate_statistics(state.ema, latents)
     return state.ema
+
+
+def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
+    """Make a film of the preview grids of a run that has finished, where there are some."""
+    previews = sorted(samples.glob("step-*.png"))
+    if len(previews) < 2:
+        return
+    try:
+        images.save_film(previews, film)
+    except OSError as error:
+        monitor.say(f"could not make {film}: {error}; when there is room: generate.py --timelapse={film.parent}")
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> None:
@@ -417,7 +433,7 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Path | None = None) -> None:
     """Make everything that a sitting needs, and train; from the checkpoint `path` where there is one."""
     since = time.perf_counter()
-    found = ranks.share(looked_up(config, typed, path) if ranks.first else (config, None, Path()))
+    found = ranks.share(preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path()))
     config, content, folder = found
     device = choose_device(config.gpu)
     ranks.check(config, device)
@@ -436,13 +452,13 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
     try:
         precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
         if content is None and ranks.first:
-            config = suited(config, typed, len(training))
-            config = planned(config, typed, ranks, device, precision, since, len(training))
+            config = preparing.suited(config, typed, len(training))
+            config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
         config, precision = ranks.share((config, precision))
         if content is not None:
             compiled = content["chosen"].get("compile", False)
         else:
-            compiled = ranks.world == 1 and choose_compile(config, device, precision, since, len(training))
+            compiled = ranks.world == 1 and preparing.choose_compile(config, device, precision, since, len(training))
         part = ranks.part(config.batch_size)
         batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip, part)
         run = Run(folder, config, device, precision, faces, ranks, compiled)
@@ -455,7 +471,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         if content is not None:
             state.load(content, path or folder)
         elif ranks.first:  # the others begin with the first one's weights
-            take_weights(state, config, device)
+            preparing.take_weights(state, config, device)
         if content is not None and path is not None:
             keep_later(path, state.step)
         seconds = 0.0 if content is None else content["seconds"]
@@ -463,13 +479,13 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             state.begin_leg(seconds)
         state.finished = (state.finished and config.budget is not None) or state.step >= batches.steps(config.epochs)
         if state.finished:
-            print(f"this run has finished; to go on: python train.py --resume={folder} {extension(config)}")
+            print(f"this run has finished; to go on: python train.py --resume={folder} {preparing.extension(config)}")
             return
-        judge = open_judge(run, pack, training, held_out) if ranks.first else None
+        judge = preparing.open_judge(run, pack, training, held_out) if ranks.first else None
         with alone(run.folder) if content is None and ranks.first else contextlib.nullcontext():
             if ranks.first:
                 run.write_config()
-            sitting(run, state, batches, seconds, judge, since)
+            sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, held_out), since)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -479,147 +495,40 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         ) from error
 
 
-def looked_up(
-    config: TrainConfig, typed: Mapping[str, Any], path: Path | None
-) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
-    """What the disk decides: the config with what old files say, the checkpoint's content, the run's folder."""
-    if path is not None:
-        config, content = resumed(config, typed, path)
-        return config, content, path.parent
-    if config.init or config.netg_path or config.netd_path:
-        config = starting_from(config, typed)
-    if "data_path" not in typed and not has_faces(config.data_path):
-        print(
-            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
-            "python train.py --data_path=FOLDER"
-        )
-        config = dataclasses.replace(config, data_path=SYNTHETIC)
-    return config, None, new_folder(config)
-
-
-def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
-    """Give a new run the weights that it does not begin with by chance."""
-    if config.init is None:  # old weights bring their own
-        state.load_encoder()
-    if config.init is not None:
-        state.load_initial(config.init, device)
-    elif config.netg_path or config.netd_path:
-        state.load_book(config.netg_path, config.netd_path)
-
-
-def planned(
-    config: TrainConfig,
-    typed: Mapping[str, Any],
-    ranks: Ranks,
-    device: torch.device,
-    precision: Precision,
-    since: float,
-    faces: int,
-) -> TrainConfig:
-    """The config with what suits its budget, which runs since `since`, on this machine; says what was chosen."""
-    if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
-        return config
-    left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-    chosen = plan.choose(config, typed, device, precision, left, faces, ranks.world)
-    options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
-    print(
-        f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
-        f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
-    )
-    return chosen.config
-
-
-def choose_compile(config: TrainConfig, device: torch.device, precision: Precision, since: float, faces: int) -> bool:
-    """Whether to compile the networks; says so where that was measured.
-
-    On two CPU cores they are slower compiled, see docs/experiments.md.
-    """
-    if config.compile is not None or device.type != "cuda":
-        return bool(config.compile)
-    images = config.epochs * faces
-    if config.budget is not None:
-        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-        images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
-    saved = plan.compile_pays(config, device, precision, images)
-    if saved is not None:
-        print(f"the networks are compiled: {saved}")
-    return saved is not None
-
-
-def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:
-    """The config with what suits so many faces; says what was chosen, or what more there is to be had."""
-    own = plan.for_few(config, typed, faces)
-    if own:
-        options = " ".join(f"--{name}={value}" for name, value in own.items())
-        print(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
-    elif (
-        faces <= FEW[-1].most_faces
-        and config.model == TrainConfig().model
-        and config.init is None
-        and config.data_path != SYNTHETIC
-    ):
-        print(
-            f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
-            "further: --init=released"
-        )
-    return dataclasses.replace(config, **own)
-
-
-def extension(config: TrainConfig) -> str:
-    """The option that makes a finished run longer: by as many minutes again, or by some epochs."""
-    return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
-
-
-def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
-    """What measures the run, where it is to be measured and has faces enough."""
-    config = run.config
-    if not config.eval_images or len(pack.pixels) < LEAST:
-        return None
-    extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
-    with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
-        found = checkpoint.load(path, required=("evaluation",))["evaluation"] if path.is_file() else {}
-        best = found[config.eval_metric] if found.get("features") == extractor.name else None
-    return Judge(pack, training, held_out, extractor, config.eval_metric, best)
-
-
 def sitting(
-    run: Run, state: TrainingState, batches: Batches, seconds: float, judge: Judge | None, since: float
+    run: Run,
+    state: TrainingState,
+    batches: Batches,
+    seconds: float,
+    judge: Judge | None,
+    probe: health.Probe,
+    since: float,
 ) -> None:
     """Train until the run ends or is stopped, and say what to do next. Preparing it began at `since`."""
     config, first = run.config, state.step
-    samples = config.save_path or run.folder / "samples"
-    outputs: list[Output] = []
-    options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
-    if config.tensorboard and run.ranks.first:
-        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
-        print(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
-    if config.vis and run.ranks.first:
-        env = config.env or run.folder.name
-        page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, options)
-        print(told, flush=True)
-        if page is not None:
-            outputs.append(page)
+    samples, film = config.save_path or run.folder / "samples", run.folder / "timelapse.webp"
+    outputs = preparing.opened_outputs(run, samples)
     state.leg = dataclasses.replace(state.leg, seconds=state.leg.seconds - (time.perf_counter() - since))
     ends = None if config.budget is None else state.leg.seconds + 60 * config.budget
     shown = run.folder if run.ranks.first else None
-    monitor = Monitor(shown, samples, len(batches), config.epochs, state.step, seconds, ends, outputs)
+    diagnose = functools.partial(health.diagnose, config=config, faces=len(batches), folder=run.folder)
+    monitor = Monitor(shown, samples, len(batches), config.epochs, state.step, seconds, ends, outputs, diagnose)
     for output in outputs:
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
         print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
-            train(run, state, batches, monitor, asked, judge)
+            train(run, state, batches, monitor, asked, judge, probe)
+            if state.finished and run.ranks.first:
+                make_film(samples, film, monitor)
     except bdb.BdbQuit as error:
         raise ConfigError(
             "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "
             f"whole: python train.py --resume={run.folder}"
         ) from error
-    more = extension(config) if state.finished else ""
-    print(f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen")
-    print(f"samples: {samples}")
-    print(f"faces:   python generate.py --checkpoint={run.folder}")
-    print(f"go on:   python train.py --resume={run.folder}{' ' if more else ''}{more}")
+    if run.ranks.first:
+        print("\n".join(preparing.summary(run, state, monitor, samples)))
 
 
 if __name__ == "__main__":

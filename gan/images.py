@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import itertools
 import math
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +22,9 @@ from torch import Tensor
 
 WAITING = 256
 """Pictures that wait to be written at most."""
+
+FRAMES, FRAME_SIZE, LAST = 100, 800, 2000
+"""Most pictures in a film, pixels of their longer side at most, and milliseconds for which the last one stays."""
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
@@ -74,6 +82,23 @@ def _write(pixels: np.ndarray, path: Path) -> None:
         raise
 
 
+def load_picture(path: Path) -> np.ndarray:
+    """Read a picture: (H, W, 3) uint8.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def encoded(pixels: np.ndarray) -> bytes:
+    """A picture (H, W, 3) uint8 as a JPEG file, to be put into a page."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=88)
+    return file.getvalue()
+
+
 class PictureWriter:
     """Writes pictures while the caller goes on, a thread a core; memory does not grow with their number.
 
@@ -103,29 +128,64 @@ class PictureWriter:
             self.waiting.popleft().result()
 
 
-def save_film(frames: Iterable[Path], path: Path, seconds: float = 8.0) -> int:
-    """Write pictures as an endless film, WebP or GIF by the path's suffix; its last picture stays for a while.
+def films() -> tuple[str, ...]:
+    """The suffixes of films that can be written here: MP4 needs the package av."""
+    return (".webp", ".gif", ".mp4") if importlib.util.find_spec("av") else (".webp", ".gif")
+
+
+def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
+    """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
+
+    WebP and GIF begin again and again. Pictures are read one after another, and scaled down where they are larger than
+    800 pixels.
 
     Args:
-        frames: picture files, all of one size.
-        path: the film.
-        seconds: how long it runs.
+        previews: picture files, all of one size, in order; of many every so many-th is taken.
+        path: the film, .webp, .gif or .mp4.
+        seconds: how long it runs, without the last picture.
 
     Returns:
-        The number of frames.
+        The number of pictures.
 
     Raises:
         OSError: a picture cannot be read or the film not written.
     """
-    pictures = [Image.open(frame).convert("RGB") for frame in frames]
-    each = max(20, round(1000 * seconds / len(pictures)))
-    durations = [each] * (len(pictures) - 1) + [each + 2000]
+    places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
+    pictures = (_frame(previews[i]) for i in places)
+    each = max(20, round(1000 * seconds / len(places)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        pictures[0].save(
-            temporary, save_all=True, append_images=pictures[1:], duration=durations, loop=0, quality=80, method=2
-        )
+        if path.suffix.lower() == ".mp4":
+            _save_mp4(itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each)), temporary, each)
+        else:
+            durations = [each] * (len(places) - 1) + [each + LAST]
+            options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
+            first = next(pictures)
+            first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return len(pictures)
+    return len(places)
+
+
+def _frame(path: Path) -> Image.Image:
+    with Image.open(path) as picture:
+        frame = picture.convert("RGB")
+    frame.thumbnail((FRAME_SIZE, FRAME_SIZE), Image.Resampling.LANCZOS)
+    return frame
+
+
+def _save_mp4(pictures: Iterable[Image.Image], path: Path, milliseconds: int) -> None:
+    """H.264 as every browser plays it: whole colours for two pixels each way, so that sides are even."""
+    import av
+
+    with av.open(str(path), "w") as file:
+        stream: Any = None
+        for picture in pictures:
+            if stream is None:
+                stream = file.add_stream("libx264", rate=Fraction(1000, milliseconds), options={"crf": "20"})
+                stream.width, stream.height = picture.width // 2 * 2, picture.height // 2 * 2
+                stream.pix_fmt = "yuv420p"
+            even = picture.crop((0, 0, stream.width, stream.height))
+            file.mux(stream.encode(av.VideoFrame.from_image(even)))
+        file.mux(stream.encode())

@@ -8,18 +8,28 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import numpy as np
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from gan import images
+from gan.curves import Curves
+from gan.health import Diagnosis
 
 SIDE_SHARE = 0.03
 """Previews and evaluations may take this share of the time; those due earlier are put off."""
+
+LOGIT_STEPS = 16
+"""The histogram of the discriminator's logits is over so many steps."""
+
+JUDGED_SECONDS = 10.0
+"""Between looks at what the curves mean."""
 
 QUIET_SECONDS = 30.0
 """Between status lines where nobody watches live: a file, CI."""
@@ -38,6 +48,14 @@ class Output(Protocol):
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         """Take a picture (H, W, 3) uint8 of a step in place of the last one of that name."""
+        ...
+
+    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
+        """Take the discriminator's logits of the last steps, (N,) each."""
+        ...
+
+    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
+        """Take what the curves mean, whenever that was looked at again."""
         ...
 
     def close(self) -> None:
@@ -59,6 +77,7 @@ class Monitor:
         seconds: training time before that.
         ends: training time at which the run's budget ends, seconds; None without one.
         outputs: what else shows the run.
+        diagnose: says what the curves mean.
     """
 
     def __init__(
@@ -71,19 +90,24 @@ class Monitor:
         seconds: float = 0.0,
         ends: float | None = None,
         outputs: Sequence[Output] = (),
+        diagnose: Callable[[Curves], Diagnosis] | None = None,
     ) -> None:
-        self.ends, self.outputs = ends, outputs
+        self.ends, self.outputs, self.diagnose = ends, outputs, diagnose
+        self.curves = Curves()
+        self.diagnosis: Diagnosis | None = None
+        self.told, self.judged = "early", -math.inf
         self.log = None if run is None else run / "log.jsonl"
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds = 0.0
+        self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
         self.status = "training has begun; figures follow with the first row of log.jsonl"
         self.said = 0.0
-        watched = self.log is not None and sys.stderr.isatty()
+        watched = self.log is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
-        if outputs and self.log is not None and self.log.is_file():
+        if self.log is not None and self.log.is_file():
             for line in self.log.read_text(encoding="utf-8").splitlines():
                 if _step_of(line) <= step:
                     self._hand_over(json.loads(line))
@@ -92,6 +116,7 @@ class Monitor:
         """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
         if self.log is not None:
             self._cut(self.log, step)
+        self.curves.rewind(step)
         for output in self.outputs:
             output.rewind(step)
         self._start_row(step)
@@ -108,13 +133,16 @@ class Monitor:
                 self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _hand_over(self, row: Mapping[str, float]) -> None:
+        self.curves.add(row)
         for output in self.outputs:
             for line in output.row(row):
                 self.say(line)
 
     def _start_row(self, step: int) -> None:
+        self.notes: dict[str, float] = {}
         self.sums: dict[str, tuple[Tensor, int]] = {}
-        self.data_seconds, self.row_step, self.row_started = 0.0, step, time.perf_counter()
+        self.data_seconds, self.row_step = 0.0, step
+        self.row_started, self.row_side_seconds = time.perf_counter(), self.side_seconds
 
     @property
     def seconds(self) -> float:
@@ -135,6 +163,16 @@ class Monitor:
             total, count = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value.detach(), count + 1)
 
+    def add_logits(self, real: Tensor, fake: Tensor) -> None:
+        """Collect the discriminator's logits of one step, (N,) or (N, heads), still on the device."""
+        real, fake = (logits.detach().float().view(len(logits), -1).mean(1) for logits in (real, fake))
+        self.add(real_logit=real.mean(), fake_logit=fake.mean(), d_accuracy=(real[:, None] > fake).float().mean())
+        self.logits.append((real, fake))
+
+    def note(self, **values: float) -> None:
+        """Columns for the next row."""
+        self.notes |= values
+
     def means(self) -> dict[str, float]:
         """The means of what was collected since the last row."""
         return {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
@@ -148,18 +186,37 @@ class Monitor:
         values = self.means() if values is None else values
         if not all(math.isfinite(value) for value in values.values()):
             return False
-        elapsed = time.perf_counter() - self.row_started
+        elapsed = time.perf_counter() - self.row_started - (self.side_seconds - self.row_side_seconds)
         row: dict[str, float] = {"step": step, "images_seen": images_seen, "seconds": round(self.seconds, 2)}
-        row |= {name: round(value, 6) for name, value in values.items()}
+        row |= {name: round(value, 6) for name, value in {**values, **self.notes}.items()}
         if step > self.row_step:
             rate = (images_seen / step) * (step - self.row_step) / elapsed
             row |= {"images_per_second": round(rate, 2), "data_wait": round(self.data_seconds / elapsed, 4)}
             self._show(row, rate)
         if self.log is not None:
             self._write(self.log, row)
+        if self.outputs and self.logits:
+            real, fake = (torch.cat(kind).cpu().numpy() for kind in zip(*self.logits, strict=True))
+            for output in self.outputs:
+                output.logits(real, fake)
         self._hand_over(row)
+        if "fd" in row or time.perf_counter() >= self.judged + JUDGED_SECONDS:
+            self.judge(step)
         self._start_row(step)
         return True
+
+    def judge(self, step: int) -> None:
+        """Look at what the curves mean; what has become different, and was so at two looks, is said."""
+        self.judged = time.perf_counter()
+        if self.diagnose is None or self.log is None:
+            return
+        before, self.diagnosis = self.diagnosis, self.diagnose(self.curves)
+        for output in self.outputs:
+            output.diagnosis(self.diagnosis, step)
+        kind = self.diagnosis.kind
+        if kind != self.told and before is not None and before.kind == kind:
+            self.told = kind
+            self.say(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
         size = log.stat().st_size if log.is_file() else 0
@@ -174,17 +231,18 @@ class Monitor:
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
         limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
-        parts = [
-            f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
-            f"{seen:,} images",
-            f"{rate:.0f}/s",
-            f"{_duration(self._left(max(0, total - seen) / rate))} left",
-            *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
-            f"data {100 * row['data_wait']:.0f}%",
-        ]
-        self.status = "  ".join(parts)
+        parts = {
+            "epoch": f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
+            "seen": f"{seen:,} images",
+            "rate": f"{rate:.0f}/s",
+            "left": f"{_duration(self._left(max(0, total - seen) / rate))} left",
+            **{name: f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row},
+            "data": f"data {100 * row['data_wait']:.0f}%",
+            **({"verdict": self.diagnosis.short} if self.diagnosis is not None else {}),
+        }
+        self.status = "  ".join(parts.values())
         if not self.live.disable:
-            self.live.set_description_str(self.status)
+            self.live.set_description_str(fitting(parts, _columns(sys.stderr)))
         elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             print(self.status, file=sys.stderr, flush=True)
@@ -227,8 +285,43 @@ class Monitor:
         if self.live.disable and self.log is not None:
             print(self.status, file=sys.stderr, flush=True)
         self.live.close()
+        self.judge(self.row_step)
         for output in self.outputs:
             output.close()
+
+
+LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
+"""Which parts of the status line are left out in a narrow terminal, first to last."""
+
+
+def fitting(parts: Mapping[str, str], columns: int) -> str:
+    """The status line from its named parts, with those left out for which a terminal has not enough columns."""
+    kept = dict(parts)
+    for name in LESS_AND_LESS:
+        if len("  ".join(kept.values())) < columns:
+            break
+        kept.pop(name, None)
+    return "  ".join(kept.values())[: columns - 1]
+
+
+def is_watched(stream: TextIO) -> bool:
+    """Whether somebody watches a stream live: a terminal that can move its cursor, and not that of a CI machine."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
+
+
+def coloured(text: str, trouble: bool, stream: TextIO) -> str:
+    """Text in yellow where it tells of trouble, else in green, in a terminal whose user did not ask for NO_COLOR."""
+    if not is_watched(stream) or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"
+
+
+def _columns(stream: TextIO) -> int:
+    """The width of a terminal; 80 where it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def _step_of(row: str) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from config import ConfigError
+from gan.health import Diagnosis
 
 
 def writer_class() -> Callable[..., Any]:
@@ -38,6 +39,8 @@ class TensorBoardLog:
         self.new_writer = writer_class()
         self.folder, self.options = folder, options
         self.notices: list[str] = []
+        self.spread: dict[str, np.ndarray] = {}
+        self.kind = "early"
         self.writer: Any = None
         self.failed = False
         self.written = _steps_in(folder)
@@ -59,6 +62,9 @@ class TensorBoardLog:
             self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
+            for kind, logits in self.spread.items():
+                self._write("add_histogram", f"logits/{kind}", logits, step)
+            self.spread = {}
             self._write("flush")  # a killed run must not lack what its checkpoint has
         told, self.notices = self.notices, []
         return told
@@ -67,6 +73,17 @@ class TensorBoardLog:
         """Take a picture (H, W, 3) uint8."""
         self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
+
+    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
+        """Take the discriminator's logits of the last steps, (N,) each; written with the next row."""
+        self.spread = {"real": real, "fake": fake}
+
+    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
+        """Take what the curves mean; written where it has become another."""
+        if diagnosis.kind != self.kind:
+            self.kind = diagnosis.kind
+            self._open()
+            self._write("add_text", "how it is going", f"{diagnosis.short}: {diagnosis.text}", step)
 
     def close(self) -> None:
         """Write all there is."""

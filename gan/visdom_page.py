@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from gan import visdom_assets
+from gan.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.health import Diagnosis
 
 INTERVAL = 6.0
 """Seconds between sendings, at least."""
@@ -37,83 +39,29 @@ SHARE = 0.004
 TIMEOUT = 10.0
 """Seconds that a server may take for an answer."""
 
-POINTS = 1000
-"""Points of a curve. When there are more, neighbours are averaged, so that memory and cost stay bounded."""
-
 STARTING = 20.0
 """Seconds that a server may take to start."""
-
-CURVES: dict[str, tuple[str, str, dict[str, str]]] = {
-    "losses": ("Losses", "loss", {"d_loss": "discriminator", "g_loss": "generator"}),
-    "logits": ("Discriminator's logits", "mean logit", {"real_logit": "real", "fake_logit": "fake"}),
-    "penalties": (
-        "Squared gradient of the discriminator",
-        "mean over a batch",
-        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "between, from 1 (gp)"},
-    ),
-    "quality": ("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
-    "variety": (
-        "Coverage and precision",
-        "share, higher is better",
-        {"coverage": "coverage", "precision": "precision"},
-    ),
-    "speed": ("Speed", "images a second", {"images_per_second": "images/s"}),
-    "data_wait": ("Waiting for data", "share of the time, %", {"data_wait": "data wait"}),
-}
-"""Panes with curves: title, unit, and columns of log.jsonl with their names in the legend."""
 
 WIDTH, HEIGHT = 460, 330
 """Of a pane, pixels: three beside each other on a usual screen."""
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 
+VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
+
+SPREAD_TITLE = "The discriminator's logits in the last steps"
+
+COMPARED = {
+    "fd": ("FD", "lower is better", False),
+    "variety": ("variety of the samples", "1: as far apart as real faces", False),
+    "g_loss": ("generator's loss, smoothed", "loss", True),
+}
+"""Columns of which runs in one environment are compared: title, unit, whether smoothed."""
+
 BLANK = np.full((64, 64, 3), 235, np.uint8)
 """Keeps the place of a picture that is not there yet."""
 
-PALETTE = ((44, 120, 200), (226, 98, 60))
-
-
-class Curves:
-    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, float]] = []
-        self.waiting: list[dict[str, float]] = []  # not yet as many as a point stands for
-        self.stride = 1
-
-    def add(self, row: Mapping[str, float]) -> None:
-        """Append a row."""
-        self.waiting.append(dict(row))
-        if len(self.waiting) < self.stride:
-            return
-        self.rows.append(_mean(self.waiting))
-        self.waiting = []
-        if len(self.rows) > POINTS:
-            self.waiting = [self.rows.pop()]  # POINTS is even
-            self.rows = [_mean(self.rows[i : i + 2]) for i in range(0, len(self.rows), 2)]
-            self.stride *= 2
-
-    def rewind(self, step: int) -> None:
-        """Drop the rows beyond a step."""
-        self.rows = [row for row in self.rows if row["step"] <= step]
-        self.waiting = [row for row in self.waiting if row["step"] <= step]
-
-    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images seen and values of a column, where it has any, (N,) each."""
-        rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
-        points = [(row["images_seen"], row[name]) for row in rows if name in row]
-        both = np.array(points, dtype=float).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
-
-
-def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of neighbouring rows, at the place of the last."""
-    names = {name for row in rows for name in row}
-    mean = {}
-    for name in names:
-        values = [row[name] for row in rows if name in row]
-        mean[name] = sum(values) / len(values)
-    return mean | {name: rows[-1][name] for name in ("step", "images_seen", "seconds") if name in rows[-1]}
+PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
 
 
 class Page:
@@ -123,15 +71,20 @@ class Page:
         address: of the server, without its port: http://localhost.
         port: of the server.
         env: name of the environment.
+        run: name of the run. In an environment of another name, which other runs may share, it stands before the
+            names of the panes, and its curves are also in panes that compare the runs.
         options: shown as text.
         server: the process to end with the page, where we started one.
     """
 
     def __init__(
-        self, address: str, port: int, env: str, options: Mapping[str, Any], server: Server | None = None
+        self, address: str, port: int, env: str, run: str, options: Mapping[str, Any], server: Server | None = None
     ) -> None:
         self.address, self.port, self.env, self.options, self.server = address, port, env, options, server
+        self.run, self.shared = run, env != run
         self.curves = Curves()
+        self.spread: tuple[np.ndarray, np.ndarray] | None = None
+        self.verdict = "Too early to say."
         self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
         self.lock, self.wake, self.closing = threading.Lock(), threading.Event(), False
         self.sent: dict[str, Any] = {}
@@ -159,6 +112,16 @@ class Page:
         """Take a picture (H, W, 3) uint8; one that was not sent yet is replaced."""
         with self.lock:
             self.pictures[name] = (title, pixels)
+
+    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
+        """Take the discriminator's logits of the last steps, (N,) each."""
+        with self.lock:
+            self.spread = real, fake
+
+    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
+        """Take what the curves mean."""
+        with self.lock:
+            self.verdict = verdict_text(diagnosis)
 
     def close(self) -> None:
         """Send the last state, and end the server if it is ours; takes a few seconds at most."""
@@ -204,54 +167,107 @@ class Page:
         if self.server is not None and self.server.restart():
             self.sent.clear()
         with self.lock:
-            pictures, curves = dict(self.pictures), {name: self._columns(name) for name in CURVES}
+            pictures, spread, verdict = dict(self.pictures), self.spread, self.verdict
+            panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
+            compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
             self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), image_look(title, pixels))
+        self._pane("verdict", verdict, self.client.text, verdict, VERDICT_LOOK)
         self._pane("options", self.options, self.client.text, options_table(self.options), OPTIONS_LOOK)
-        for name, columns in curves.items():
-            if columns:
-                self._curves(name, columns)
+        for name, curves in panels.items():
+            if curves:
+                self._curves(name, PANELS[name], curves)
+        if spread is not None:
+            self._histogram(*spread)
+        for column, points in compared.items():
+            if len(points[0]):
+                self._compare(column, *points)
         if self.closing:
             self.client.save([self.env])
 
-    def _columns(self, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        columns = {label: self.curves.column(column) for column, label in CURVES[name][2].items()}
-        return {label: points for label, points in columns.items() if len(points[0])}
+    def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
+        """Where a pane goes and how it looks, with the run's name where others may be in the environment."""
+        if not self.shared:
+            return {"win": name, "env": self.env, "opts": dict(look)}
+        return {"win": f"{self.run} {name}", "env": self.env, "opts": {**look, "title": f"{self.run}: {look['title']}"}}
 
-    def _pane(self, name: str, content: Any, show: Any, shown: Any, opts: dict[str, Any]) -> None:
+    def _pane(self, name: str, content: Any, show: Any, shown: Any, look: Mapping[str, Any]) -> None:
         """Send a picture or text, unless the server has it."""
+        window = self._window(name, look)
         if self.sent.get(name) is content:
             # Not client.win_exists, which prints when nobody answers. A server that is new again has lost it.
-            answer = self.client._send({"win": name, "eid": self.env}, endpoint="win_exists", quiet=True)
+            answer = self.client._send({"win": window["win"], "eid": self.env}, endpoint="win_exists", quiet=True)
             if answer == "true":
                 return
-        show(shown, win=name, env=self.env, opts=opts)
+        show(shown, **window)
         self.sent[name] = content
 
-    def _curves(self, name: str, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        title, unit, _ = CURVES[name]
-        longest = max(columns.values(), key=lambda points: len(points[0]))[0]
-        scale = 100.0 if name == "data_wait" else 1.0
-        values = np.stack([scale * np.interp(longest, *points) for points in columns.values()], axis=1)
+    def _curves(self, name: str, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        longest = max(curves.values(), key=lambda points: len(points[0]))[0]
+        drawn = {label: np.interp(longest, *points) for label, points in curves.items()}
+        colours = [PALETTE[i] for i in range(len(drawn))]
+        quiet = {}
+        if panel.smooth:
+            raw = {f"{label}, raw": values for label, values in drawn.items()}
+            drawn = {**raw, **{label: smoothed(values) for label, values in drawn.items()}}
+            quiet = {label: {"opacity": 0.3, "showlegend": False} for label in raw}
+            colours *= 2
         look = {
-            "title": title,
-            "xlabel": "images seen",
-            "ylabel": unit,
-            "legend": list(columns),
-            "showlegend": True,
-            "width": WIDTH,
-            "height": HEIGHT,
-            "linecolor": np.array([PALETTE[i % 2] for i in range(len(columns))]),
+            **curve_look(panel.title, "images seen", panel.unit, list(drawn), colours),
+            "traceopts": {"plotly": quiet},
             "markers": len(longest) < 3,
             "markersize": 5,
         }
-        self.client.line(values, longest, win=name, env=self.env, opts=look)
+        self.client.line(np.stack(list(drawn.values()), axis=1), longest, **self._window(name, look))
+
+    def _histogram(self, real: np.ndarray, fake: np.ndarray) -> None:
+        edges, shares = histogram(real, fake)
+        fill = {
+            kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": colour(i)}} for i, kind in enumerate(shares)
+        }
+        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), list(PALETTE[:2]))
+        look["traceopts"] = {"plotly": fill}
+        values = 100 * np.stack(list(shares.values()), axis=1)
+        self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
+
+    def _compare(self, column: str, images_seen: np.ndarray, values: np.ndarray) -> None:
+        """Put a curve of this run beside those of others that share the environment."""
+        title, unit, smooth = COMPARED[column]
+        values = smoothed(values) if smooth else values
+        window, name = {"win": f"all {column}", "env": self.env}, self.run
+        answer = self.client.line(values, images_seen, **window, update="replace", name=name)
+        if answer == "win does not exist":
+            look = curve_look(f"All runs: {title}", "images seen", unit, [name], None)
+            self.client.line(values, images_seen, **window, opts={**look, "markers": len(values) < 3, "markersize": 5})
 
 
 def image_look(title: str, pixels: np.ndarray) -> dict[str, Any]:
     """How a picture is shown: small enough for two beside each other."""
     height, width, _ = pixels.shape
     return {"title": title, "jpgquality": 90, "width": WIDTH, "height": WIDTH * height / width + 30}
+
+
+def curve_look(
+    title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, int, int]] | None
+) -> dict[str, Any]:
+    """How curves are shown; without colours they get plotly's."""
+    look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
+    look |= {"width": WIDTH, "height": HEIGHT}
+    return look if colours is None else {**look, "linecolor": np.array(colours)}
+
+
+def colour(i: int) -> str:
+    """A colour of the palette in CSS."""
+    return f"rgb{PALETTE[i]}"
+
+
+def verdict_text(diagnosis: Diagnosis) -> str:
+    """What the curves mean, in HTML."""
+    edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
+    return (
+        f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
+        f"<b>{html.escape(diagnosis.short)}</b><br>{html.escape(diagnosis.text)}</div>"
+    )
 
 
 def options_table(options: Mapping[str, Any]) -> str:
@@ -385,7 +401,9 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def open_page(address: str, port: int, keep: bool, env: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
+def open_page(
+    address: str, port: int, keep: bool, env: str, run: str, options: Mapping[str, Any]
+) -> tuple[Page | None, str]:
     """Open a run's page on a running server, else on one of our own.
 
     Args:
@@ -393,6 +411,7 @@ def open_page(address: str, port: int, keep: bool, env: str, options: Mapping[st
         port: of the server.
         keep: whether a server of our own stays when the run ends.
         env: name of the environment.
+        run: name of the run; the environment's by default.
         options: the run's options, shown as text.
 
     Returns:
@@ -406,10 +425,10 @@ def open_page(address: str, port: int, keep: bool, env: str, options: Mapping[st
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in ("localhost", "127.0.0.1", "::1")
     if is_visdom(address, port):
-        return Page(address, port, env, options), where(address, port, env, local)
+        return Page(address, port, env, run, options), where(address, port, env, local)
     if not local:
         told = f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills when it does"
-        return Page(address, port, env, options), told
+        return Page(address, port, env, run, options), told
     free = next((p for p in range(port, port + 20) if not is_taken(p)), None)
     try:
         static = visdom_assets.page(Path(package.submodule_search_locations[0]) / "static")
@@ -426,7 +445,7 @@ def open_page(address: str, port: int, keep: bool, env: str, options: Mapping[st
     if not server.wait():
         server.process.kill()
         return None, f"--vis: the visdom server did not start, {server.log} says why; {instead}"
-    return Page("http://127.0.0.1", free, env, options, server), where("http://127.0.0.1", free, env, True)
+    return Page("http://127.0.0.1", free, env, run, options, server), where("http://127.0.0.1", free, env, True)
 
 
 def where(address: str, port: int, env: str, local: bool) -> str:

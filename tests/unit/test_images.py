@@ -8,7 +8,17 @@ import pytest
 import torch
 from PIL import Image
 
-from gan.images import PictureWriter, grid, save_film, save_picture, to_pixels, to_tensor
+from gan.images import (
+    LAST,
+    PictureWriter,
+    encoded,
+    grid,
+    load_picture,
+    save_film,
+    save_picture,
+    to_pixels,
+    to_tensor,
+)
 
 ALL = torch.arange(256, dtype=torch.uint8)
 
@@ -161,6 +171,42 @@ def test_a_film_shows_its_pictures_in_turn_and_the_last_for_longest(tmp_path: Pa
             durations.append(film.info["duration"])
     assert np.abs(np.array(shown)[:, 0] - 50 * np.arange(5)).max() < 12
     assert durations == [400, 400, 400, 400, 2400]
+
+
+def preview(path: Path, size: int, value: int) -> Path:
+    save_picture(np.full((size, size, 3), value, np.uint8), path)
+    return path
+
+
+def test_a_film_takes_so_many_pictures_and_none_too_large(tmp_path: Path) -> None:
+    frames = [preview(tmp_path / f"{i:03}.png", 900, i) for i in range(150)]
+    assert save_film(frames, tmp_path / "film.gif", seconds=2.0) == 100
+    with Image.open(tmp_path / "film.gif") as film:
+        assert film.size == (800, 800)
+        assert film.n_frames == 100  # pyright: ignore[reportAttributeAccessIssue]
+        assert film.convert("RGB").getpixel((3, 3)) == (0, 0, 0)
+        film.seek(99)
+        assert film.convert("RGB").getpixel((3, 3)) == (149, 149, 149)
+
+
+def test_a_film_as_mp4_plays_its_pictures_and_stays_at_the_last(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    frames = [preview(tmp_path / f"{i}.png", 49, 40 * i) for i in range(5)]  # odd sides lose a line
+    assert save_film(frames, tmp_path / "film.mp4", seconds=2.0) == 5
+    with av.open(str(tmp_path / "film.mp4")) as film:
+        shown = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+        assert (film.streams.video[0].codec.name, film.streams.video[0].codec_context.pix_fmt) == ("h264", "yuv420p")
+        assert float(film.duration / av.time_base) == pytest.approx(2.0 + LAST / 1000, abs=0.5)
+    assert shown[0].shape == (48, 48, 3)
+    values = [int(picture.mean()) for picture in shown]
+    assert values[:5] == pytest.approx([0, 40, 80, 120, 160], abs=4)
+    assert values[-1] == pytest.approx(160, abs=4)
+
+
+def test_a_picture_goes_into_a_page_and_comes_back(tmp_path: Path) -> None:
+    pixels = np.full((20, 30, 3), (200, 100, 50), np.uint8)
+    (tmp_path / "a.jpg").write_bytes(encoded(pixels))
+    assert np.abs(load_picture(tmp_path / "a.jpg").astype(int) - pixels).max() < 8
 
 
 def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:

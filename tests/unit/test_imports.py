@@ -9,12 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     "config",
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger gan.encoder "
-    "gan.visdom_assets gan.torchvision_data",
-    "model gan.command_line gan.device gan.ema",
-    "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks",
+    "gan.visdom_assets gan.torchvision_data gan.curves",
+    "model gan.command_line gan.device gan.ema gan.health",
+    "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks "
+    "gan.run_report",
     "gan.sampling gan.run gan.batches gan.features gan.cleaning",
     "gan.evaluation gan.cleaning_report",
-    "gan.report",
+    "gan.report gan.preparing",
     "train generate evaluate prepare export app",
 )
 LEVEL = {module: level for level, modules in enumerate(LEVELS) for module in modules.split()}
@@ -24,7 +25,8 @@ OWNERS = {
     "PIL": {"gan.images", "gan.faces", "gan.synthetic", "gan.cleaning"},
     "imagehash": {"gan.cleaning"},
     "cv2": {"gan.cleaning"},
-    "matplotlib": {"gan.report"},
+    "matplotlib": {"gan.report", "gan.run_report"},
+    "av": {"gan.images"},
     "torch_fidelity": {"gan.features"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch.

@@ -1,6 +1,7 @@
 """What a run says of itself: rows of the log, previews within their share of the time, and no harm from a full disk."""
 
 import io
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,9 @@ import torch
 from PIL import Image
 
 from gan import monitor
-from gan.monitor import QUIET_SECONDS, SIDE_SHARE, Monitor
+from gan.curves import Curves
+from gan.health import Diagnosis, Kind
+from gan.monitor import JUDGED_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
 
@@ -207,6 +210,8 @@ class Shown:
         self.rows: list[float] = []
         self.rewinds: list[int] = []
         self.pictures: list[tuple[str, tuple[int, ...]]] = []
+        self.spread: tuple[np.ndarray, np.ndarray] | None = None
+        self.diagnoses: list[tuple[int, str]] = []
         self.closed = False
 
     def row(self, row: Mapping[str, float]) -> list[str]:
@@ -218,6 +223,12 @@ class Shown:
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         self.pictures.append((f"{name}: {title}", pixels.shape))
+
+    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
+        self.spread = real, fake
+
+    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
+        self.diagnoses.append((step, diagnosis.kind))
 
     def close(self) -> None:
         self.closed = True
@@ -245,6 +256,145 @@ def test_other_outputs_get_what_is_shown_and_what_was_before(
     assert shown.rewinds == [10, 20]
     assert shown.pictures == [("samples: Samples, always of the same latents, step 20", (22, 22, 3))]
     assert shown.closed
+
+
+def test_logits_and_notes_of_the_steps_since_the_last_row(tmp_path: Path, opened: Opening) -> None:
+    shown = Shown()
+    watch = opened(outputs=[shown])
+    watch.add_logits(torch.tensor([2.0, 4.0]), torch.tensor([[1.0, 5.0], [0.0, -2.0]]))  # two heads: their mean counts
+    watch.note(variety=0.9)
+    assert watch.row(1, 64)
+    watch.add_logits(torch.tensor([1.0]), torch.tensor([2.0]))
+    assert watch.row(2, 128)
+
+    first, second = rows(tmp_path)
+    assert {name: first[name] for name in ("real_logit", "fake_logit", "variety")} == {
+        "real_logit": 3.0,
+        "fake_logit": 1.0,
+        "variety": 0.9,
+    }
+    assert first["d_accuracy"] == 0.75  # 2 and 4 against 3 and -1
+    assert second["d_accuracy"] == 0.0
+    assert "variety" not in second
+    assert shown.spread is not None
+    assert [list(kind) for kind in shown.spread] == [[2.0, 4.0, 1.0], [3.0, -1.0, 2.0]]
+
+
+def test_what_the_curves_mean_is_said_when_it_changes_for_good(
+    opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds: list[Kind] = ["early", "balanced", "early", "balanced", "balanced", "won", "won", "won"]
+    looks: Iterator[Kind] = itertools.chain(kinds, kinds[-1:])  # the fixture closes it once more
+
+    def diagnose(curves: Curves) -> Diagnosis:
+        kind = next(looks)
+        return Diagnosis(kind, f"it is {kind}", "do that.")
+
+    shown = Shown()
+    watch = opened(outputs=[shown], diagnose=diagnose)
+    for number in range(1, 15):
+        clock.now += JUDGED_SECONDS / 2 + 0.01  # every second row is looked at
+        step(watch, number)
+    watch.close()
+
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("it is")]
+    assert said == ["it is balanced: do that.", "it is won: do that."]
+    assert [kind for _, kind in shown.diagnoses] == kinds
+    assert watch.status.endswith("  it is won")
+
+
+def test_a_measurement_is_looked_at_at_once(opened: Opening) -> None:
+    shown = Shown()
+    watch = opened(outputs=[shown], diagnose=lambda curves: Diagnosis("balanced", "", ""))
+    step(watch, 1)
+    step(watch, 2)
+    assert watch.row(3, 192, {"fd": 20.0})
+    assert [number for number, _ in shown.diagnoses] == [1, 3]
+
+
+def test_side_work_does_not_count_against_the_speed(tmp_path: Path, opened: Opening, clock: Clock) -> None:
+    watch = opened()
+    since = clock.now
+    clock.now += 6.0
+    watch.preview(1, FACES, since)
+    clock.now += 2.0
+    step(watch, 1)
+    clock.now += 2.0
+    step(watch, 2)
+    assert [row["images_per_second"] for row in rows(tmp_path)] == [32.0, 32.0]
+
+
+PARTS = {"epoch": "epoch 12/200", "seen": "1,234,567 images", "rate": "1234/s", "left": "12 h 05 min left"}
+PARTS |= {"d_loss": "D 0.123", "g_loss": "G 11.234", "data": "data 1%", "verdict": "the generator has collapsed"}
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 100, 200])
+def test_status_line_fits_its_terminal(columns: int) -> None:
+    line = fitting(PARTS, columns)
+    assert len(line) < columns
+    assert ("1,234,567 images" in line) == (columns >= 20)
+    assert ("collapsed" in line) == (columns >= 80)
+    assert (line == "  ".join(PARTS.values())) == (columns >= 200)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals like this")
+@pytest.mark.parametrize("columns", [80, 200])
+def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    import fcntl
+    import pty
+    import select
+    import struct
+    import termios
+
+    for name in ("CI", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with open(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        diagnosis = Diagnosis("won", "the discriminator has won", "lower --lr2.")
+        diagnose = lambda curves: diagnosis  # noqa: E731
+        with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10**6, diagnose=diagnose)) as watch:
+            for number in range(1, 6):
+                clock.now += 20.0
+                watch.add(g_loss=torch.tensor(12.5))
+                step(watch, number, 2.0)
+        terminal.flush()
+        shown = ""
+        while select.select([ours], [], [], 0.2)[0]:
+            shown += os.read(ours, 65536).decode()
+    os.close(ours)
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;]*\w", "", shown))]
+    assert max(map(len, lines)) < columns
+    assert lines[-1] == ""
+    assert lines[-2].endswith("the discriminator has won")
+    assert ("data 0%" in lines[-2]) == (columns == 200)
+    assert shown.count("\n") == 1  # the status line is one line, however often it changes
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variables", "expected"),
+    [
+        (True, {"TERM": "xterm"}, "\x1b[33mtext\x1b[0m"),
+        (True, {"TERM": "xterm", "NO_COLOR": "1"}, "text"),
+        (True, {"TERM": "dumb"}, "text"),
+        (True, {"TERM": "xterm", "CI": "true"}, "text"),
+        (False, {"TERM": "xterm"}, "text"),
+    ],
+)
+def test_colour_is_for_terminals_whose_users_want_it(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("TERM", "NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    assert coloured("text", True, stream) == expected
 
 
 def test_time_left_is_that_of_the_budget_where_it_ends_first(opened: Opening, clock: Clock) -> None:
@@ -294,6 +444,7 @@ def test_terminal_has_one_line_that_changes(
             return True
 
     terminal = Terminal()
+    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10)) as watch:
         for number in (1, 2):

@@ -14,7 +14,7 @@ from torch import nn
 
 import train
 from config import ConfigError, Metric, TrainConfig
-from gan import checkpoint, features
+from gan import checkpoint, features, health, preparing
 from gan.batches import Batches
 from gan.faces import Pack
 from gan.monitor import Monitor
@@ -97,6 +97,26 @@ def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypat
     a, b = (checkpoint.load(run.latest) for run in (calm, busy))
     for part in ("generator", "discriminator", "ema"):
         assert all(torch.equal(a[part][name], b[part][name]) for name in a[part]), part
+
+
+def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    monkeypatch.setattr(health, "LEAST_PROBED", 2)
+    config = dataclasses.replace(CONFIG, d_norm="batch", penalty="none", plot_every=1)  # BatchNorm would learn from it
+    states = []
+    for name in ("asked", "left alone"):
+        run = run_in(tmp_path / name, config)
+        state, batches = TrainingState(config, CPU), every(pack)
+        probe = preparing.open_probe(pack, np.arange(9), np.arange(9, 18)) if name == "asked" else None
+        with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), config.epochs)) as monitor:
+            train.train(run, state, batches, monitor, lambda: False, None, probe)
+        assert state.discriminator.training
+        rows = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+        assert any("held_out_logit" in row for row in rows) == (name == "asked")
+        states.append(state)
+    for part in ("generator", "discriminator", "ema"):
+        one, other = (getattr(state, part).state_dict() for state in states)
+        assert all(torch.equal(one[name], other[name]) for name in one), part
 
 
 def test_the_average_is_what_is_saved_with_statistics_of_its_own(pack: Pack, tmp_path: Path) -> None:
@@ -334,14 +354,14 @@ class TestBatches:
 def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_features(
     metric: Metric, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "LEAST", 2)
+    monkeypatch.setattr(preparing, "LEAST", 2)
     config = dataclasses.replace(TrainConfig(), eval_metric=metric)
     run = Run(tmp_path / "run", config, CPU, "fp32", {})
 
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", content)
-        judge = train.open_judge(run, pack, np.arange(2), np.arange(0))
+        judge = preparing.open_judge(run, pack, np.arange(2), np.arange(0))
         assert judge is not None
         return judge.best
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from gan import visdom_assets, visdom_page
-from gan.visdom_page import POINTS, Curves, Page, Server
+from gan.health import Diagnosis
+from gan.visdom_page import Page, Server
 
 OWN = Path(__import__("visdom").__file__).parent / "static"
 PICTURE = np.zeros((20, 30, 3), np.uint8)
@@ -73,44 +74,13 @@ def server(cache: Path) -> Iterator[Server]:
     server.close()
 
 
-def test_curves_keep_their_course_in_bounded_memory() -> None:
-    curves = Curves()
-    for step in range(1, 100_001):
-        curves.add(row(step, d_loss=step / 100_000))
-
-    images, values = curves.column("d_loss")
-    assert POINTS / 2 <= len(images) <= POINTS
-    assert images[-1] == 6_400_000
-    assert (np.diff(images) > 0).all()
-    assert values == pytest.approx(images / 6_400_000, abs=2e-3)  # a straight line stays one
-    assert np.diff(images).max() <= 2 * np.diff(images)[:-1].min()  # and is known everywhere alike
-
-
-def test_curves_without_a_value_at_every_row() -> None:
-    curves = Curves()
-    for step in range(1, 11):
-        curves.add(row(step, r1_penalty=2.0) if step % 4 == 0 else row(step))
-
-    assert [list(points) for points in curves.column("r1_penalty")] == [[256, 512], [2.0, 2.0]]
-    assert len(curves.column("nothing")[0]) == 0
-
-
-def test_curves_forget_what_is_taken_back() -> None:
-    curves = Curves()
-    for step in (50, 100, 150):
-        curves.add(row(step))
-    curves.rewind(100)
-
-    assert list(curves.column("g_loss")[0]) == [3200, 6400]
-
-
 def test_options_are_shown_as_text_and_nothing_else() -> None:
     assert visdom_page.options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
     assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in visdom_page.options_table({"data_path": "<b>a&b</b>"})
 
 
 def test_the_page_is_whole(server: Server, quick: None) -> None:
-    page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
+    page = Page("http://127.0.0.1", server.port, "run", "run", {"lr1": 0.0003})
     page.picture("faces", "Faces", PICTURE, 50)
     page.picture("samples", "Samples", PICTURE, 50)
     for step in (50, 100, 150):
@@ -119,11 +89,11 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
 
     shown = panes(server.port)
     assert [name for name, _ in sorted(shown.items(), key=lambda pane: pane[1]["i"])] == [
-        "samples", "faces", "options", "losses", "logits", "penalties", "speed", "data_wait",
+        "samples", "faces", "verdict", "options", "losses", "logits", "penalties", "speed", "data_wait",
     ]  # fmt: skip
     logits = shown["logits"]["content"]
-    assert [curve["name"] for curve in logits["data"]] == ["real", "fake"]
-    assert [curve["y"] for curve in logits["data"]] == [[1.0] * 3, [-1.0] * 3]
+    assert [curve["name"] for curve in logits["data"]] == ["real, raw", "fake, raw", "real", "fake"]
+    assert [curve["y"] for curve in logits["data"]] == [[1.0] * 3, [-1.0] * 3] * 2
     assert logits["data"][0]["x"] == [3200, 6400, 9600]
     assert logits["layout"]["xaxis"]["title"] == "images seen"
     assert logits["layout"]["yaxis"]["title"] == "mean logit"
@@ -133,8 +103,42 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
     assert all(pane["title"] for pane in shown.values())
 
 
+def test_the_page_shows_what_the_curves_mean_and_how_logits_are_spread(server: Server, quick: None) -> None:
+    page = Page("http://127.0.0.1", server.port, "run", "run", {})
+    page.diagnosis(Diagnosis("won", "<it> has won", "do this & that."), 50)
+    page.logits(np.random.default_rng(0).normal(2, 1, 512), np.random.default_rng(1).normal(0, 1, 512))
+    page.close()
+
+    shown = panes(server.port)
+    assert "&lt;it&gt; has won</b><br>do this &amp; that." in shown["verdict"]["content"]
+    real, fake = shown["spread"]["content"]["data"]
+    assert (real["name"], fake["name"]) == ("real", "fake")
+    assert sum(real["y"]) == sum(fake["y"]) == pytest.approx(100)
+    assert real["fill"] == "tozeroy"
+
+
+def test_runs_in_one_environment_have_panes_of_their_own_and_some_together(server: Server, quick: None) -> None:
+    pages = {run: Page("http://127.0.0.1", server.port, "both", run, {"run": run}) for run in ("one", "two")}
+    for run, page in pages.items():
+        page.picture("samples", "Samples", PICTURE, 50)
+        page.row(row(50, fd=30.0, variety=0.9))
+        page.row(row(100, fd=20.0 if run == "one" else 25.0))
+    wait_for(lambda: {"one samples", "two samples", "all fd"} <= panes(server.port, "both").keys())
+    wait_for(lambda: len(panes(server.port, "both")["all fd"]["content"]["data"]) == 2)
+    pages["two"].row(row(150, fd=15.0))
+    for page in pages.values():
+        page.close()
+
+    shown = panes(server.port, "both")
+    together = {curve["name"]: curve["y"] for curve in shown["all fd"]["content"]["data"]}
+    assert together == {"one": [30, 20], "two": [30, 25, 15]}
+    assert {"one losses", "two losses", "one verdict", "two options", "all g_loss", "all variety"} <= shown.keys()
+    assert shown["one losses"]["title"] == "one: Losses"
+    assert "losses" not in shown
+
+
 def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server, quick: None) -> None:
-    page = Page("http://127.0.0.1", server.port, "run", {"lr1": 0.0003})
+    page = Page("http://127.0.0.1", server.port, "run", "run", {"lr1": 0.0003})
     page.picture("samples", "Samples", PICTURE, 50)
     told = page.row(row(50))
     for time_ in (1, 2):
@@ -156,7 +160,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server,
 
 
 def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: None) -> None:
-    page = Page("http://127.0.0.1", server.port, "run", {}, server)
+    page = Page("http://127.0.0.1", server.port, "run", "run", {}, server)
     page.picture("samples", "Samples", PICTURE, 50)
     wait_for(lambda: "samples" in panes(server.port))
     first = server.process.pid
@@ -172,7 +176,7 @@ def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: Non
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
 def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visdom_page, "TIMEOUT", 0.5)
-    page = Page("http://127.0.0.1", server.port, "run", {})
+    page = Page("http://127.0.0.1", server.port, "run", "run", {})
     wait_for(lambda: "options" in panes(server.port))
     os.kill(server.process.pid, signal.SIGSTOP)
     slowest = 0.0
@@ -193,7 +197,7 @@ def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monk
 
 
 def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Page("http://127.0.0.1", free_port(), "run", {})
+    page = Page("http://127.0.0.1", free_port(), "run", "run", {})
     for i in range(500):
         page.picture("samples", f"Samples {i}", PICTURE, 50)
 
@@ -235,7 +239,7 @@ def test_our_server_listens_on_this_machine_only(server: Server) -> None:
 
 
 def test_a_running_server_is_used(server: Server, quick: None) -> None:
-    page, told = visdom_page.open_page("http://localhost", server.port, False, "my run", {})
+    page, told = visdom_page.open_page("http://localhost", server.port, False, "my run", "my run", {})
 
     assert page is not None
     assert page.server is None
@@ -257,7 +261,7 @@ def test_over_ssh_the_way_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
 
-    page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", {})
+    page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", "run", {})
 
     assert page is None
     assert "make vis-assets" in told
@@ -266,7 +270,7 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
 
 
 def test_a_far_server_that_is_silent_is_waited_for(quick: None) -> None:
-    page, told = visdom_page.open_page("http://host.invalid", 8097, False, "run", {})
+    page, told = visdom_page.open_page("http://host.invalid", 8097, False, "run", "run", {})
 
     assert page is not None
     assert "no visdom server answers at http://host.invalid:8097" in told
@@ -288,7 +292,7 @@ def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch
 
     with HTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
-        page, told = visdom_page.open_page("http://localhost", other.server_port, False, "run", {})
+        page, told = visdom_page.open_page("http://localhost", other.server_port, False, "run", "run", {})
         other.shutdown()
 
     assert page is not None

@@ -1,0 +1,121 @@
+"""What is said of runs that are well and of runs that are ill: PYTHONPATH=. python benchmarks/health.py FACES OUT.
+
+Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), lets `gan.health` look at its
+log after every row, and prints a Markdown table: what was done to the run, and what was said of it, when. The rows that
+the rules need are kept as OUT/<arm>.jsonl, with the options as OUT/<arm>.json; tests/unit/health has those of such a
+call. `--only=ARM,ARM` runs some of them; an arm whose file is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.throughput import ROOT
+from config import TrainConfig, restore
+from gan import health
+from gan.curves import Curves
+from gan.faces import open_pack
+
+COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_minutes=60", "--save_every=10000"]
+PLAIN = ["--noprojected", "--penalty=none"]
+WILD = [*PLAIN, "--loss=hinge", "--lr1=2e-3", "--lr2=2e-3", "--beta1=0.9", "--ema_half_life_images=0"]
+ARMS: dict[str, tuple[str, int, list[str], str]] = {
+    "well": ("real", 60_000, [], "improving"),
+    "well-1": ("real", 60_000, ["--seed=1"], "improving"),
+    "drawn": ("drawn", 60_000, [], "improving"),
+    "drawn-1": ("drawn", 60_000, ["--seed=1"], "improving"),
+    "tenfold": ("real", 30_000, ["--lr2=3e-3"], "improving"),
+    "won": ("real", 70_000, ["--preset=book", "--lr2=2e-3"], "won"),
+    "lost": ("real", 25_000, ["--lr1=5e-3", "--lr2=1e-4"], "lost"),
+    "collapsed": ("real", 25_000, ["--nz=1"], "collapsed"),
+    "fifty": ("50", 40_000, [], "memorised"),
+    "heart": ("2200", 90_000, [*PLAIN, "--flip=0", "--translate=0"], "memorised"),
+    "oscillating": ("real", 60_000, WILD, "oscillating"),
+    "stalled": ("drawn", 300_000, ["--ngf=4", "--ndf=8", "--noprojected"], "stalled"),
+}
+"""Arm: faces (real: all; a number: so many; drawn by the program), images, options, what it should be called."""
+
+COLUMNS = ("step", "images_seen", "seconds", "d_accuracy", "variety", "drift")
+COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.METRICS)
+
+
+def main() -> None:
+    """Run the arms and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("faces", type=Path, help="folder or zip of at least 2,200 real faces")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", help="arms, with commas between them")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    print("| run | faces | options | said, at images | expected |\n| --- | --- | --- | --- | --- |", flush=True)
+    for arm, (kind, images, options, expected) in ARMS.items():
+        if asked.only and arm not in asked.only.split(","):
+            continue
+        if not (asked.out / f"{arm}.jsonl").is_file():
+            trained(arm, faces_of(kind, asked.faces, asked.out), images, options, asked.out)
+        said = "; ".join(f"{kind} {images:,}" for images, kind in verdicts(asked.out, arm))
+        print(f"| {arm} | {kind} | `{' '.join(options) or 'default'}` | {said} | {expected} |", flush=True)
+
+
+def faces_of(kind: str, real: Path, out: Path) -> Path:
+    """The data path of a kind of faces; some of the real ones are written into a folder of their own."""
+    if kind == "drawn":
+        return Path("synthetic")
+    if kind == "real":
+        return real.resolve()
+    from gan.images import PictureWriter
+
+    folder = out.resolve() / f"faces-{kind}"
+    if not folder.is_dir():
+        pixels = open_pack(real, 48, out / "packs").pixels
+        with PictureWriter() as writer:
+            for i in range(int(kind)):
+                writer.save(pixels[i], folder / f"{i:05}.png")
+    return folder
+
+
+def trained(arm: str, data_path: Path, images: int, options: list[str], out: Path) -> None:
+    """Train an arm, and keep the rows of its log and its options."""
+    with tempfile.TemporaryDirectory() as folder:
+        pack = open_pack(data_path, 48, out / "packs", say=lambda line: None)
+        epochs = -(-images // len(pack.split(TrainConfig.holdout)[0]))
+        words = [*COMMON, f"--data_path={data_path}", f"--max_epoch={epochs}", f"--run={arm}", *options]
+        given = {word.partition("=")[0] for word in options}
+        words = [
+            word
+            for i, word in enumerate(words)
+            if i >= len(words) - len(options) or word.partition("=")[0] not in given
+        ]
+        with (out / f"{arm}.txt").open("w") as told:
+            command = [sys.executable, str(ROOT / "train.py"), *words]
+            subprocess.run(command, cwd=folder, check=True, stdout=told, stderr=told)
+        run = Path(folder) / "checkpoints" / arm
+        rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        kept = [{name: row[name] for name in COLUMNS if name in row} for row in rows]
+        (out / f"{arm}.json").write_text((run / "config.json").read_text())
+        (out / f"{arm}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+def verdicts(folder: Path, arm: str) -> list[tuple[int, str]]:
+    """What is said of a run whose log is in `folder`: images seen, and the kind, each time that it changes for good."""
+    described: dict[str, Any] = json.loads((folder / f"{arm}.json").read_text())
+    config, faces = restore(TrainConfig, described["config"]), described["faces"]["training"]
+    curves, said, before = Curves(), list[tuple[int, str]](), "early"
+    for line in (folder / f"{arm}.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        curves.add(row)
+        kind = health.diagnose(curves, config, faces, Path("checkpoints") / arm).kind
+        if kind == before and kind != (said[-1][1] if said else "early"):
+            said.append((int(row["images_seen"]), kind))
+        before = kind
+    return said
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The curves of a run, for whatever shows or judges them: rows of log.jsonl in bounded memory, and what is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+POINTS = 1000
+"""Points of a curve. When there are more, neighbours are averaged, so that memory and cost stay bounded."""
+
+SMOOTHED = 0.05
+"""Share of a curve's points that a smoothed one takes the mean of."""
+
+BINS = 40
+"""Of a histogram of logits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Curves that are shown together.
+
+    Args:
+        title: what they are.
+        unit: of their values.
+        columns: of log.jsonl, with their names for people.
+        smooth: whether a smoothed curve is shown over each raw one.
+        scale: their values are multiplied by this.
+    """
+
+    title: str
+    unit: str
+    columns: Mapping[str, str]
+    smooth: bool = False
+    scale: float = 1.0
+
+
+PANELS = {
+    "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
+    "shares": Panel(
+        "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
+    ),
+    "variety": Panel(
+        "Samples: how far apart, how much they change",
+        "1: as faces; as two samples",
+        {"variety": "apart", "drift": "changed since the last preview"},
+    ),
+    "losses": Panel("Losses", "loss", {"d_loss": "discriminator", "g_loss": "generator"}, smooth=True),
+    "logits": Panel("Discriminator's logits", "mean logit", {"real_logit": "real", "fake_logit": "fake"}, smooth=True),
+    "accuracy": Panel(
+        "Does the discriminator tell them apart?",
+        "share of pairs, 0.5 is guessing",
+        {"d_accuracy": "right"},
+        smooth=True,
+    ),
+    "held_out": Panel(
+        "Does it know its faces by heart?",
+        "mean logit",
+        {"seen_logit": "faces trained on", "held_out_logit": "faces held out", "sample_logit": "samples"},
+    ),
+    "penalties": Panel(
+        "Squared gradient of the discriminator",
+        "mean over a batch",
+        {"r1_penalty": "on real (R1)", "r2_penalty": "on fake (R2)", "gp_penalty": "between, from 1 (gp)"},
+    ),
+    "speed": Panel("Speed", "images a second", {"images_per_second": "images/s"}),
+    "data_wait": Panel("Waiting for data", "share of the time, %", {"data_wait": "data wait"}, scale=100.0),
+}
+"""All panels, in the order in which they are shown; those without a value yet are left out."""
+
+
+class Curves:
+    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+        self.waiting: list[dict[str, float]] = []  # not yet as many as a point stands for
+        self.stride = 1
+
+    def add(self, row: Mapping[str, float]) -> None:
+        """Append a row."""
+        self.waiting.append(dict(row))
+        if len(self.waiting) < self.stride:
+            return
+        self.rows.append(_mean(self.waiting))
+        self.waiting = []
+        if len(self.rows) > POINTS:
+            self.waiting = [self.rows.pop()]  # POINTS is even
+            self.rows = [_mean(self.rows[i : i + 2]) for i in range(0, len(self.rows), 2)]
+            self.stride *= 2
+
+    def rewind(self, step: int) -> None:
+        """Drop the rows beyond a step."""
+        self.rows = [row for row in self.rows if row["step"] <= step]
+        self.waiting = [row for row in self.waiting if row["step"] <= step]
+
+    def column(self, name: str, along: str = "images_seen") -> tuple[np.ndarray, np.ndarray]:
+        """Where, by default images seen, and values of a column, where it has any, (N,) each."""
+        rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
+        points = [(row[along], row[name]) for row in rows if name in row]
+        both = np.array(points, dtype=float).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def panel(self, panel: Panel) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The curves of a panel that have values, by their names for people, scaled."""
+        found = {label: self.column(column) for column, label in panel.columns.items()}
+        return {label: (x, panel.scale * y) for label, (x, y) in found.items() if len(x)}
+
+
+def smoothed(values: np.ndarray) -> np.ndarray:
+    """The mean of each value and its neighbours, of those on one side only at the ends, (N,)."""
+    reach = round(SMOOTHED * len(values) / 2)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """How the discriminator's logits are spread.
+
+    Args:
+        real: logits of faces, (N,).
+        fake: logits of samples, (M,).
+
+    Returns:
+        The bins' edges (B + 1,), and the share of each kind in each bin, (B,).
+    """
+    edges = np.histogram_bin_edges(np.concatenate([real, fake]), BINS)
+    return edges, {kind: np.histogram(v, edges)[0] / max(1, len(v)) for kind, v in {"real": real, "fake": fake}.items()}
+
+
+def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of neighbouring rows, at the place of the last."""
+    names = {name for row in rows for name in row}
+    mean = {}
+    for name in names:
+        values = [row[name] for row in rows if name in row]
+        mean[name] = sum(values) / len(values)
+    return mean | {name: rows[-1][name] for name in ("step", "images_seen", "seconds") if name in rows[-1]}

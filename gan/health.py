@@ -1,0 +1,342 @@
+"""Whether a run is well: what is asked of its networks between steps, and what its curves mean, in a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from config import Metric, TrainConfig
+from gan.curves import Curves
+from gan.images import to_pixels, to_tensor
+
+PROBED, LEAST_PROBED = 128, 32
+"""Faces of each kind that the discriminator is asked about, at most and at least."""
+
+Kind = Literal[
+    "early",
+    "balanced",
+    "collapsed",
+    "won",
+    "lost",
+    "memorised",
+    "oscillating",
+    "improving",
+    "wavering",
+    "stalled",
+]
+
+EARLY_IMAGES = 10_000
+"""Before so many images nothing is said."""
+
+RECENT = 0.25
+"""Share of the run, its last part, that most rules look at."""
+
+COLLAPSED = 0.3
+"""Samples that are nearer to each other than this share of what faces are have collapsed."""
+
+WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
+"""Shares of pairs told apart by a discriminator that has won, has lost, and knows faces by heart; seen so often."""
+
+BY_HEART = 0.3
+"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart."""
+
+RESTLESS = 0.6
+"""A generator whose samples change by this share of what two of them differ, three times, does not settle."""
+
+NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
+"""A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
+
+METRICS: dict[Metric, tuple[str, bool]] = {
+    "fd": ("FD", False),
+    "coverage": ("coverage", True),
+    "kid_x1000": ("KID x1000", False),
+    "swd_x1000": ("SWD x1000", False),
+}
+"""What best.pt may be kept by: name for people, and whether higher is better."""
+
+THUMBNAIL = 8
+"""Parts of a face, each way, whose means `variety` and `drift` compare."""
+
+
+class Probe:
+    """What is asked of the networks at each preview; always about the same faces.
+
+    Args:
+        seen: faces trained on, (N, S, S, C) uint8, of which it takes some.
+        held_out: faces held out, likewise.
+    """
+
+    def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
+        self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
+        self.on_device: dict[str, Tensor] = {}
+        self.thumbs: np.ndarray | None = None
+
+    def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Ask.
+
+        Args:
+            samples: of the averaged generator, (N, C, S, S) in [-1, 1].
+            discriminator: images -> logits, (N,) or (N, heads); it must not be changed by being asked.
+
+        Returns:
+            The columns `variety`, from the second time on `drift`, and where faces are held out the mean logits
+            `seen_logit`, `held_out_logit` and `sample_logit`.
+        """
+        thumbs, before = thumbnails(to_pixels(samples)), self.thumbs
+        found = {"variety": variety(thumbs, thumbnails(self.seen[: len(samples)]))}
+        if before is not None:
+            found["drift"] = drift(thumbs, before)
+        self.thumbs = thumbs
+        if len(self.held_out) < LEAST_PROBED:
+            return found
+        if not self.on_device:
+            both = {"seen": self.seen, "held_out": self.held_out}
+            self.on_device = {
+                kind: to_tensor(torch.from_numpy(faces)).to(samples.device) for kind, faces in both.items()
+            }
+        for kind, faces in {**self.on_device, "sample": samples}.items():
+            found[f"{kind}_logit"] = discriminator(faces).float().mean().item()
+        return found
+
+
+def thumbnails(faces: np.ndarray) -> np.ndarray:
+    """The means of 8 x 8 parts of faces (N, S, S, C) uint8: (N, 64 C)."""
+    n, size, _, channels = faces.shape
+    part = size // THUMBNAIL
+    return faces.reshape(n, THUMBNAIL, part, THUMBNAIL, part, channels).mean((2, 4)).reshape(n, -1)
+
+
+def distances(thumbs: np.ndarray) -> np.ndarray:
+    """The distance of each of (N, F) to each, root of the mean square; that of each to itself is infinite: (N, N)."""
+    found = np.sqrt(((thumbs[:, None] - thumbs[None]) ** 2).mean(2))
+    np.fill_diagonal(found, np.inf)
+    return found
+
+
+def variety(samples: np.ndarray, reals: np.ndarray) -> float:
+    """How far apart samples are: the median distance to the nearest other one, over the same of real faces.
+
+    About 1 where samples differ as much as faces do, near 0 where they are all alike.
+
+    Args:
+        samples: thumbnails, (N, F).
+        reals: thumbnails of about as many faces, (M, F).
+    """
+    of_samples, of_reals = (np.median(distances(of).min(1)) for of in (samples, reals))
+    return float(of_samples / max(of_reals, 1e-9))
+
+
+def drift(samples: np.ndarray, before: np.ndarray) -> float:
+    """How much samples have changed: the median distance to what their latents gave before, over that of two samples.
+
+    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces.
+
+    Args:
+        samples: thumbnails, (N, F).
+        before: those of the same latents at the last preview, (N, F).
+    """
+    moved = np.sqrt(((samples - before) ** 2).mean(1))
+    apart = distances(samples)[np.triu_indices(len(samples), 1)]
+    return float(np.median(moved) / max(float(np.median(apart)), 1e-9))
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """What a run's curves mean.
+
+    Args:
+        kind: which rule.
+        short: a few words, for the status line.
+        text: what is happening and what to do, a sentence or two.
+    """
+
+    kind: Kind
+    short: str
+    text: str
+
+    @property
+    def trouble(self) -> bool:
+        """Whether it is something to be put right."""
+        return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
+
+
+def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path) -> Diagnosis:
+    """Say what a run's curves mean: the first rule that holds, the gravest first.
+
+    What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
+
+    Args:
+        curves: of the run so far.
+        config: its options.
+        faces: how many it is trained on.
+        folder: where it lives.
+    """
+    seen = curves.column("images_seen")[0]
+    if not len(seen) or seen[-1] < EARLY_IMAGES:
+        return Diagnosis("early", "too early to say", f"the curves begin to mean something at {EARLY_IMAGES:,} images.")
+    quality = _quality(curves, config, folder)
+    if quality is not None and quality.kind == "improving":
+        found = _collapsed(curves, config) or _by_heart(curves, config, faces)  # it may improve towards copies
+    else:
+        found = (
+            _collapsed(curves, config)
+            or _by_heart(curves, config, faces)
+            or _out_of_balance(curves, config)
+            or _oscillating(curves, config)
+        )
+    return (
+        found
+        or quality
+        or Diagnosis(
+            "balanced",
+            "well so far",
+            "the networks are in balance and the samples vary; quality was not measured often enough to say more.",
+        )
+    )
+
+
+def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
+    """The values of a column in the last part of the run, at least so many; none where there are too few to say."""
+    values = curves.column(name)[1]
+    return values[-max(least, round(RECENT * len(values))) :] if len(values) > least else values[:0]
+
+
+def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
+    where, values = curves.column("variety")
+    values = values[where > EARLY_IMAGES / 2]
+    if len(values) < 2 or values[-2:].max() > COLLAPSED or values[-1] > values[-2] + 0.05:  # it grows out of it
+        return None
+    accuracy = _recent(curves, "d_accuracy", 3)
+    if values.max() <= COLLAPSED and len(accuracy) and np.median(accuracy) >= WON:  # it has not got going
+        return None
+    if config.nz < 16:
+        do = f"--nz={config.nz} leaves it too little to vary: start again with --nz=100"
+    else:
+        do = (
+            f"it does not come back from that: start again with a smaller --lr1 (now {config.lr1:g}), or with the "
+            "default recipe if yours differs"
+        )
+    return Diagnosis(
+        "collapsed",
+        "the generator has collapsed",
+        f"its samples are nearly all alike ({values[-1]:.0%} of the distance between real faces); {do}.",
+    )
+
+
+def _out_of_balance(curves: Curves, config: TrainConfig) -> Diagnosis | None:
+    accuracy = _recent(curves, "d_accuracy", 3)
+    if not len(accuracy) or LOST < np.median(accuracy) < WON:
+        return None
+    right = f"it tells {np.median(accuracy):.1%} of pairs apart"
+    if np.median(accuracy) <= LOST:
+        return Diagnosis(
+            "lost",
+            "the discriminator has lost",
+            f"{right}, little more than by guessing, so it has nothing to teach; start again with a greater "
+            f"--lr2 (now {config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
+        )
+    do = f"start again with a smaller --lr2 (now {config.lr2:g})"
+    if config.g_every > config.d_every:
+        do += f", or with --g_every={config.d_every} (now {config.g_every})"
+    if config.penalty == "none":
+        do += ", or with the default preset, whose penalty keeps it from that"
+    return Diagnosis("won", "the discriminator has won", f"{right}, and the generator can learn little from it; {do}.")
+
+
+def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
+    epochs = curves.column("images_seen")[0][-1] / faces
+    seen, held_out, sample = (_recent(curves, f"{kind}_logit", 2) for kind in ("seen", "held_out", "sample"))
+    if len(seen):
+        share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-9)
+        if share < BY_HEART:
+            return None
+        why = f"faces it was not trained on look to it {share:.0%} as false as samples do"
+    else:
+        accuracy = _recent(curves, "d_accuracy", 3)
+        if epochs < MANY_EPOCHS or not len(accuracy) or np.median(accuracy) < KNOWN:
+            return None
+        right = f"tells {np.median(accuracy):.0%} of pairs apart"
+        why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times and {right}"
+    do = (
+        "add faces"
+        if config.init is not None
+        else "add faces, or begin with a generator that has seen many: --init=released"
+    )
+    if config.translate < 0.6 or config.colour < 0.5:
+        do += "; --translate=0.6 --colour=0.5 put it off"
+    return Diagnosis(
+        "memorised",
+        "the discriminator knows its faces by heart",
+        f"{why}; soon samples only copy faces. Stop here and use best.pt, or {do}.",
+    )
+
+
+def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
+    moved = curves.column("drift")[1][1:][-3:]  # the first one is from noise to faces
+    if len(moved) < 3 or moved.min() < RESTLESS:
+        return None
+    do = f"start again with smaller --lr1 and --lr2 (now {config.lr1:g} and {config.lr2:g})"
+    if not config.ema_half_life_images:
+        do += ", or with an averaged generator: --ema_half_life_images=500000"
+    return Diagnosis(
+        "oscillating",
+        "going round in circles",
+        f"from one preview to the next the same latents give faces {moved[-1]:.0%} as different as two samples are; it "
+        f"does not settle; {do}.",
+    )
+
+
+def _quality(curves: Curves, config: TrainConfig, folder: Path) -> Diagnosis | None:
+    """Whether the measurements get better."""
+    name, higher = METRICS[config.eval_metric]
+    where, values = curves.column(config.eval_metric)
+    if len(values) < 3:
+        return None
+    left = 1 - values if higher else values  # what is left to do
+    best = int(left.argmin())
+    good = int(np.argmax(left <= (1 + NOISE) * left[best]))  # the first as good as the best, nearly
+    if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
+        shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
+        if config.budget is not None and config.anneal:
+            do = "as the learning rates fall towards the budget's end it may still improve; best.pt keeps the best"
+        else:
+            do = f"stop here and use best.pt: python generate.py --checkpoint={folder}"
+        return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
+    hours = curves.column(config.eval_metric, "seconds")[0] / 3600
+    past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
+    # It slows down as a power of the time spent (docs/experiments.md).
+    power = np.polyfit(np.log(hours[past:]), np.log(left[past:].clip(1e-6)), 1)[0]
+    if left[-1] > (1 - NOISE) * left[past] or power >= 0:
+        text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images; give it more time."
+        return Diagnosis("wavering", "improving, with setbacks", text)
+    unit, units = ("hour", hours) if hours[-1] >= 1 else ("minute", 60 * hours)
+    rate = f"{-power * left[-1] / units[-1]:.2g} {'more' if higher else 'less'} a{'n' * (unit == 'hour')} {unit}"
+    gain = left[-1] * (1 - 2**power)
+    text = (
+        f"{name} went from {values[past]:.3g} to {values[-1]:.3g} between {where[past]:,.0f} and {where[-1]:,.0f} "
+        "images; "
+        f"as much time again, {units[-1]:.0f} {unit}s, would bring it to about "
+        f"{values[-1] + (gain if higher else -gain):.3g}."
+    )
+    return Diagnosis("improving", f"improving, {name} {rate}", text)
+
+
+def best(curves: Curves, metric: Metric) -> str | None:
+    """The best measurement of a run in words, by the metric that best.pt is kept by; None before the first."""
+    name, higher = METRICS[metric]
+    where, values = curves.column(metric)
+    if not len(values):
+        return None
+    place = int(values.argmax() if higher else values.argmin())
+    others = [
+        f"{label} {curves.column(column)[1][place]:.2f}"
+        for column, (label, _) in METRICS.items()
+        if column != metric and len(curves.column(column)[1]) == len(values)
+    ]
+    return f"{name} {values[place]:.2f} at {where[place]:,.0f} images ({', '.join(others)})"

@@ -1,0 +1,174 @@
+"""What is decided before a run's training, and what is told after it. train.py has the training itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from config import FEW, SYNTHETIC, CheckpointError, Precision, TrainConfig
+from gan import checkpoint, features, health, latent, plan, run_report, tensorboard_log, visdom_page
+from gan.device import describe
+from gan.evaluation import LEAST, Judge
+from gan.faces import Pack, has_faces
+from gan.monitor import Monitor, Output
+from gan.ranks import Ranks
+from gan.run import Run, TrainingState, new_folder, resumed, starting_from
+
+
+def looked_up(
+    config: TrainConfig, typed: Mapping[str, Any], path: Path | None
+) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
+    """What the disk decides: the config with what old files say, the checkpoint's content, the run's folder."""
+    if path is not None:
+        config, content = resumed(config, typed, path)
+        return config, content, path.parent
+    if config.init or config.netg_path or config.netd_path:
+        config = starting_from(config, typed)
+    if "data_path" not in typed and not has_faces(config.data_path):
+        print(
+            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
+            "python train.py --data_path=FOLDER"
+        )
+        config = dataclasses.replace(config, data_path=SYNTHETIC)
+    return config, None, new_folder(config)
+
+
+def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
+    """Give a new run the weights that it does not begin with by chance."""
+    if config.init is None:  # old weights bring their own
+        state.load_encoder()
+    if config.init is not None:
+        state.load_initial(config.init, device)
+    elif config.netg_path or config.netd_path:
+        state.load_book(config.netg_path, config.netd_path)
+
+
+def planned(
+    config: TrainConfig,
+    typed: Mapping[str, Any],
+    ranks: Ranks,
+    device: torch.device,
+    precision: Precision,
+    since: float,
+    faces: int,
+) -> TrainConfig:
+    """The config with what suits its budget, which runs since `since`, on this machine; says what was chosen."""
+    if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
+        return config
+    left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+    chosen = plan.choose(config, typed, device, precision, left, faces, ranks.world)
+    options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
+    print(
+        f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
+        f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
+    )
+    return chosen.config
+
+
+def choose_compile(config: TrainConfig, device: torch.device, precision: Precision, since: float, faces: int) -> bool:
+    """Whether to compile the networks; says so where that was measured.
+
+    On two CPU cores they are slower compiled, see docs/experiments.md.
+    """
+    if config.compile is not None or device.type != "cuda":
+        return bool(config.compile)
+    images = config.epochs * faces
+    if config.budget is not None:
+        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+        images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
+    saved = plan.compile_pays(config, device, precision, images)
+    if saved is not None:
+        print(f"the networks are compiled: {saved}")
+    return saved is not None
+
+
+def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:
+    """The config with what suits so many faces; says what was chosen, or what more there is to be had."""
+    own = plan.for_few(config, typed, faces)
+    if own:
+        options = " ".join(f"--{name}={value}" for name, value in own.items())
+        print(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
+    elif (
+        faces <= FEW[-1].most_faces
+        and config.model == TrainConfig().model
+        and config.init is None
+        and config.data_path != SYNTHETIC
+    ):
+        print(
+            f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
+            "further: --init=released"
+        )
+    return dataclasses.replace(config, **own)
+
+
+def extension(config: TrainConfig) -> str:
+    """The option that makes a finished run longer: by as many minutes again, or by some epochs."""
+    return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
+
+
+def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
+    """What measures the run, where it is to be measured and has faces enough."""
+    config = run.config
+    if not config.eval_images or len(pack.pixels) < LEAST:
+        return None
+    extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
+    with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
+        found = checkpoint.load(path, required=("evaluation",))["evaluation"] if path.is_file() else {}
+        best = found[config.eval_metric] if found.get("features") == extractor.name else None
+    return Judge(pack, training, held_out, extractor, config.eval_metric, best)
+
+
+def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
+    """What is asked of the networks at each preview, about faces from the whole pack."""
+    some = (np.sort(latent.stream(0, 0, "probe").permutation(of)[: health.PROBED]) for of in (training, held_out))
+    return health.Probe(*(pack.pixels[indices] for indices in some))
+
+
+def opened_outputs(run: Run, samples: Path) -> list[Output]:
+    """What else shows the run: its report, and what the options ask for. Says where to look."""
+    config, outputs = run.config, list[Output]()
+    if not run.ranks.first:
+        return outputs
+    options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
+    outputs.append(run_report.RunReport(run.folder, options, samples))
+    if config.tensorboard:
+        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
+        print(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
+    if config.vis:
+        name, env = run.folder.name, config.env or run.folder.name
+        page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, name, options)
+        print(told, flush=True)
+        if page is not None:
+            outputs.append(page)
+    return outputs
+
+
+def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> list[str]:
+    """What to tell the user at the end of a sitting: how far it came, how good it is, what to do next."""
+    config, folder = run.config, run.folder
+    more = f" {extension(config)}" if state.finished else ""
+    lines = [
+        f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen, "
+        f"{monitor.seconds / 60:.1f} minutes of training"
+    ]
+    if monitor.diagnosis is not None:
+        lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
+    if found := health.best(monitor.curves, config.eval_metric):
+        lines.append(f"best:    {found}, in {folder / 'best.pt'}")
+    else:
+        lines.append(f"best:    quality was not measured, so the last state counts, {run.latest}")
+    lines.append(f"samples: {samples}")
+    for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
+        if (folder / file).is_file():
+            lines.append(f"{name:8} {folder / file}")
+    lines.append(f"faces:   python generate.py --checkpoint={folder}")
+    lines.append(f"measure: python evaluate.py --fake={folder}")
+    lines.append(f"go on:   python train.py --resume={folder}{more}")
+    return lines

@@ -1,0 +1,244 @@
+"""A run as one page that needs nothing else: report.html in its folder, rewritten while it trains."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import time
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gan import images
+from gan.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.health import Diagnosis
+
+SHARE = 0.003
+"""Rewriting takes this share of the time, about: it waits until it does."""
+
+INTERVAL = 10.0
+"""Seconds between rewritings, at least."""
+
+POINTS = 250
+"""Points of a curve that are drawn."""
+
+TIMES, LATENTS = 10, 8
+"""Rows of the picture of the same latents over time; latents in a row of a grid."""
+
+REFRESH = 30
+"""Seconds after which a browser looks at the page again while the run trains."""
+
+COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 1.5rem auto; padding: 0 1rem; color: #222;
+       background: #fff; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+.verdict { border-left: .35rem solid #888; background: #f5f5f5; padding: .7rem 1rem; margin: 1rem 0; }
+.well { border-color: #3a9a50; } .trouble { border-color: #d0492b; background: #fdf1ee; }
+.pictures, .curves { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+figure { margin: 0; } figcaption, .quiet { color: #555; font-size: .85rem; }
+.curves figcaption { font-weight: 600; color: #333; }
+.pictures figure { width: 37rem; max-width: 100%; } .curves figure { width: 24.5rem; max-width: 100%; }
+img { width: 100%; }
+table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1.2em 0 0; vertical-align: top; }
+.options { columns: 3 18rem; } tr { break-inside: avoid; }
+"""
+
+
+class RunReport:
+    """Writes `report.html` into a run's folder.
+
+    Args:
+        folder: of the run.
+        options: shown as text.
+        samples: folder of the preview grids; those of earlier sittings are taken from there.
+    """
+
+    def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
+        self.path, self.options, self.samples = folder / "report.html", options, samples
+        self.curves = Curves()
+        self.verdict: Diagnosis | None = None
+        self.pictures: dict[str, tuple[str, np.ndarray]] = {}
+        self.spread: tuple[np.ndarray, np.ndarray] | None = None
+        self.due = time.perf_counter() + INTERVAL
+        self.said: str | None = None
+
+    def row(self, row: Mapping[str, float]) -> list[str]:
+        """Take a row of log.jsonl, and write the page when its time has come; gives back what to tell the user."""
+        self.curves.add(row)
+        if time.perf_counter() < self.due:
+            return []
+        since = time.perf_counter()
+        told = self._write(training=True)
+        self.due = time.perf_counter() + max(INTERVAL, (time.perf_counter() - since) / SHARE)
+        return told
+
+    def rewind(self, step: int) -> None:
+        """Forget what is newer than a step."""
+        self.curves.rewind(step)
+
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
+        """Take a picture (H, W, 3) uint8 in place of the last one of that name."""
+        self.pictures[name] = (title, pixels)
+
+    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
+        """Take the discriminator's logits of the last steps, (N,) each."""
+        self.spread = real, fake
+
+    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
+        """Take what the curves mean."""
+        self.verdict = diagnosis
+
+    def close(self) -> None:
+        """Write the page for the last time."""
+        self._write(training=False)
+
+    def _write(self, training: bool) -> list[str]:
+        temporary = self.path.with_name(f".report.{os.getpid()}.html")
+        try:
+            temporary.write_text(self._page(training), encoding="utf-8")
+            temporary.replace(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            told, self.said = f"could not write {self.path}: {error}; training goes on, free some disk space", self.said
+            return [] if told == self.said else [self._once(told)]
+        self.said = None
+        return []
+
+    def _once(self, told: str) -> str:
+        self.said = told
+        return told
+
+    def _page(self, training: bool) -> str:
+        name = escape(self.path.parent.name)
+        parts = [
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+            "style-src 'unsafe-inline'\">",
+            f'<meta http-equiv="refresh" content="{REFRESH}">' if training else "",
+            f"<title>{name}</title><style>{STYLE}</style><h1>{name}</h1>",
+            f"<p class=quiet>{self._where(training)}</p>",
+            self._verdict(),
+            "<div class=pictures>",
+            *(_figure(images.encoded(pixels), title) for title, pixels in self.pictures.values()),
+            self._over_time(),
+            "</div>",
+            "<h2>Curves</h2><div class=curves>",
+            *(_figure(svg, title, "svg+xml") for title, svg in self._drawings().items()),
+            "</div><h2>Options</h2>",
+            options_table(self.options),
+        ]
+        return "\n".join(filter(None, parts)) + "\n"
+
+    def _where(self, training: bool) -> str:
+        now = time.strftime("%Y-%m-%d %H:%M")
+        if not self.curves.rows and not self.curves.waiting:
+            return f"Nothing measured yet. {now}"
+        images_seen, seconds = self.curves.column("seconds")
+        text = f"{seconds[-1] / 60:.0f} minutes of training, {images_seen[-1]:,.0f} images seen. "
+        text += "It trains, and this page is rewritten every few minutes; last " if training else "Written "
+        return text + now
+
+    def _verdict(self) -> str:
+        if self.verdict is None:
+            return ""
+        kind = "trouble" if self.verdict.trouble else "well"
+        return f'<p class="verdict {kind}"><b>{escape(self.verdict.short)}</b><br>{escape(self.verdict.text)}</p>'
+
+    def _over_time(self) -> str:
+        """The first row of some of the grids, one below another."""
+        files = sorted(self.samples.glob("step-*.png"))
+        if len(files) < 2:
+            return ""
+        chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
+        rows = [grid[: grid.shape[1] // LATENTS] for grid in map(images.load_picture, chosen)]
+        steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in chosen)
+        film = self.path.with_name("timelapse.webp")
+        more = f"; all of it as a film: {escape(str(film))}" if film.is_file() else ""
+        caption = f"On the way: {LATENTS} latents, from above at steps {steps}{more}"
+        return _figure(images.encoded(np.concatenate(rows)), caption)
+
+    def _drawings(self) -> dict[str, bytes]:
+        drawn = {}
+        for panel in PANELS.values():
+            if curves := self.curves.panel(panel):
+                drawn[panel.title] = _drawing(lambda axes, panel=panel, curves=curves: _draw(axes, panel, curves))
+        if self.spread is not None:
+            drawn["The discriminator's logits in the last steps"] = _drawing(self._draw_spread)
+        return drawn
+
+    def _draw_spread(self, axes: Any) -> None:
+        assert self.spread is not None
+        edges, shares = histogram(*self.spread)
+        for colour, (kind, share) in zip(COLOURS, shares.items(), strict=False):
+            axes.stairs(100 * share, edges, fill=True, alpha=0.55, color=colour, label=kind)
+        axes.set_xlabel("logit")
+        axes.set_ylabel("share, %")
+        axes.legend(frameon=False, fontsize=8)
+
+
+def options_table(options: Mapping[str, Any]) -> str:
+    """The options as a table in HTML."""
+    rows = "".join(
+        f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
+        for name, value in options.items()
+        if value is not None
+    )
+    return f"<div class=options><table>{rows}</table></div>"
+
+
+def _figure(content: bytes, caption: str, kind: str = "jpeg") -> str:
+    data = base64.b64encode(content).decode()
+    caption = escape(caption)
+    return f'<figure><figcaption>{caption}</figcaption><img alt="" src="data:image/{kind};base64,{data}"></figure>'
+
+
+def _drawing(draw: Any) -> bytes:
+    """A drawing as an SVG file; `draw` fills its axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure, file = Figure(figsize=(4.8, 2.9)), io.BytesIO()
+    look: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
+    with matplotlib.rc_context(look):
+        axes = figure.add_axes((0.14, 0.16, 0.83, 0.8))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(axes)
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    for colour, (label, (x, y)) in zip(COLOURS, curves.items(), strict=False):
+        x, y = _thinned(x, POINTS), _thinned(y, POINTS)
+        marker = "o" if len(x) < 30 else None
+        if panel.smooth:
+            axes.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
+            axes.plot(x, smoothed(y), color=colour, label=label)
+        else:
+            axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.2, label=label)
+    axes.set_xlabel("images seen")
+    axes.set_ylabel(panel.unit)
+    axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
+    if len(curves) > 1:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def short_number(value: float) -> str:
+    """A number of images for an axis: 0, 500, 20k, 1.5M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _thinned(values: np.ndarray, most: int) -> np.ndarray:
+    """Means of neighbours, so that there are at most so many."""
+    each = -(-len(values) // most)
+    return np.array([values[i : i + each].mean() for i in range(0, len(values), each)])

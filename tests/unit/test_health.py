@@ -1,0 +1,172 @@
+"""What is said of a run: by rules on made-up curves, and of the logs of real runs that are well, and ill."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.health import ARMS, verdicts
+from config import TrainConfig, resolve
+from gan.curves import Curves
+from gan.health import Diagnosis, Probe, best, diagnose, drift, thumbnails, variety
+
+LOGS = Path(__file__).parent / "health"
+"""Logs of real runs, written by `PYTHONPATH=. python benchmarks/health.py FACES tests/unit/health`."""
+
+TROUBLE = {"collapsed", "won", "lost", "memorised", "oscillating"}
+FOLDER = Path("checkpoints/a")
+
+
+def faces(n: int, seed: int, spread: float = 60.0) -> np.ndarray:
+    """Faces (N, 32, 32, 3): of one colour each, with noise."""
+    random = np.random.default_rng(seed)
+    colours = 128 + spread * random.uniform(-1, 1, (n, 1, 1, 3))
+    return (colours + random.normal(0, 5, (n, 32, 32, 3))).clip(0, 255).astype(np.uint8)
+
+
+def curves(rows: int = 40, batch: int = 1000, **columns: Any) -> Curves:
+    """A run of so many rows; a column is one value, or one for each row, None where it has none."""
+    made = Curves()
+    for i in range(rows):
+        row = {"step": 50 * (i + 1), "images_seen": batch * (i + 1), "seconds": 60.0 * (i + 1)}
+        values = {name: column[i] if isinstance(column, list) else column for name, column in columns.items()}
+        made.add(row | {name: value for name, value in values.items() if value is not None})
+    return made
+
+
+def said(made: Curves, faces: int = 10_000, **options: Any) -> Diagnosis:
+    return diagnose(made, resolve(TrainConfig, options), faces, FOLDER)
+
+
+def test_variety_compares_samples_with_faces() -> None:
+    real = thumbnails(faces(64, 0))
+    assert variety(thumbnails(faces(64, 1)), real) == pytest.approx(1, abs=0.2)
+    assert variety(thumbnails(faces(64, 1, spread=6.0)), real) < 0.2
+    assert variety(real[:1].repeat(64, 0), real) == 0
+
+
+def test_drift_compares_what_has_changed_with_what_differs() -> None:
+    before, other = thumbnails(faces(64, 0)), thumbnails(faces(64, 1))
+    assert drift(before, before) == 0
+    assert drift(other, before) == pytest.approx(1, abs=0.2)
+    assert drift(before + 0.1 * (other - before), before) == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_probe_asks_about_the_same_faces_and_only_where_some_are_held_out(channels: int) -> None:
+    seen, held_out = faces(200, 0)[..., :channels], faces(40, 1)[..., :channels]
+    samples = torch.from_numpy(faces(64, 2)[..., :channels].copy()).permute(0, 3, 1, 2) / 127.5 - 1
+    asked: list[torch.Tensor] = []
+
+    def discriminator(images: torch.Tensor) -> torch.Tensor:
+        asked.append(images)
+        return images.mean((1, 2, 3))[:, None].expand(-1, 3) * 10
+
+    probe = Probe(seen, held_out)
+    first, second = probe(samples, discriminator), probe(samples, discriminator)
+    assert set(first) == {"variety", "seen_logit", "held_out_logit", "sample_logit"}
+    assert second == {**first, "drift": 0.0}
+    assert [len(images) for images in asked] == [128, 40, 64] * 2
+    assert first["sample_logit"] == pytest.approx(10 * samples.mean().item(), abs=1e-4)
+    assert set(Probe(seen, held_out[:10])(samples, discriminator)) == {"variety"}
+
+
+def test_at_first_nothing_is_said() -> None:
+    assert said(Curves()).kind == "early"
+    assert said(curves(9, d_accuracy=1.0, variety=0.0)).kind == "early"
+    assert said(curves(12, d_accuracy=0.9, variety=0.9)).kind == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("won", {"d_accuracy": 0.9995}),
+        ("lost", {"d_accuracy": 0.55}),
+        ("balanced", {"d_accuracy": 0.98}),
+        ("collapsed", {"d_accuracy": 0.9, "variety": 0.1}),
+        ("collapsed", {"d_accuracy": 1.0, "variety": [1.0] * 20 + [0.1] * 20}),
+        ("won", {"d_accuracy": 1.0, "variety": 0.1}),  # it has never been better
+        ("balanced", {"d_accuracy": 0.9, "variety": [0.1] * 39 + [0.2]}),  # it grows out of it
+        ("memorised", {"seen_logit": 2.0, "held_out_logit": 1.0, "sample_logit": 0.0}),
+        ("balanced", {"seen_logit": 2.0, "held_out_logit": 1.8, "sample_logit": 0.0}),
+        ("oscillating", {"drift": 0.8}),
+        ("balanced", {"drift": [0.8] * 39 + [0.4]}),
+        ("improving", {"fd": [100 / (i + 1) for i in range(40)]}),
+        ("improving", {"fd": [100 / (i + 1) for i in range(40)], "d_accuracy": 1.0}),  # it learns all the same
+        ("memorised", {"fd": [40 - i for i in range(40)], "seen_logit": 2, "held_out_logit": 0, "sample_logit": 0}),
+        ("stalled", {"fd": [100 / (i + 1) for i in range(10)] + [10.0] * 30}),
+        ("stalled", {"fd": [100 / (i + 1) for i in range(10)] + [30.0 + i for i in range(30)]}),
+        ("wavering", {"fd": [None] * 35 + [10.0, 20.0, 14.0, 13.0, 12.5]}),
+        ("balanced", {"fd": [20.0, 10.0] + [None] * 38}),
+    ],
+)  # fmt: skip
+def test_curves_mean(kind: str, columns: dict[str, Any]) -> None:
+    found = said(curves(**columns))
+    assert found.kind == kind, found
+    assert found.trouble == (kind in TROUBLE)
+
+
+def test_few_faces_seen_often_and_always_known_are_known_by_heart() -> None:
+    made = curves(d_accuracy=0.98)
+    found = said(made, faces=100)  # 40,000 images
+    assert found.kind == "memorised"
+    assert "each of the 100 faces 400 times" in found.text
+    assert "--init=released" in found.text
+    assert said(made, faces=400).kind == "balanced"
+    assert said(curves(d_accuracy=0.95), faces=100).kind == "balanced"
+    assert "--init=released" not in said(made, faces=100, init="released").text
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ({"variety": 0.05}, {"nz": 2}, "--nz=2 leaves it too little"),
+        ({"variety": 0.05}, {"lr1": 0.02}, "smaller --lr1 (now 0.02)"),
+        ({"d_accuracy": 1.0}, {"lr2": 0.003}, "smaller --lr2 (now 0.003)"),
+        ({"d_accuracy": 1.0}, {"preset": "book"}, "--g_every=1 (now 5)"),
+        ({"d_accuracy": 0.5}, {"lr2": 1e-5}, "greater --lr2 (now 1e-05)"),
+        ({"drift": 0.9}, {"preset": "book64"}, "averaged generator: --ema_half_life_images="),
+        ({"seen_logit": 2.0, "held_out_logit": 0.0, "sample_logit": 0.0}, {}, "--translate=0.6 --colour=0.5"),
+        ({"fd": [50.0] + [10.0] * 39}, {}, f"use best.pt: python generate.py --checkpoint={FOLDER}"),
+        ({"fd": [50.0] + [10.0] * 39}, {"budget": 20.0}, "learning rates fall towards the budget's end"),
+    ],
+)
+def test_what_to_do_names_options_and_their_values(
+    columns: dict[str, Any], options: dict[str, Any], expected: str
+) -> None:
+    assert expected in said(curves(**columns), **options).text
+
+
+def test_a_run_that_improves_is_told_by_how_much() -> None:
+    found = said(curves(20, fd=[100 / (i + 1) for i in range(20)]))  # FD times minutes is 100
+    assert found.short == "improving, FD 0.25 less a minute"
+    assert "as much time again, 20 minutes, would bring it to about 2.5" in found.text
+    slow = said(curves(180, fd=[100 / (i + 1) for i in range(180)]))  # three hours, FD 0.56
+    assert slow.short == "improving, FD 0.19 less an hour"
+    better = said(curves(20, coverage=[1 - 1 / (i + 1) for i in range(20)]), eval_metric="coverage")
+    assert better.short == "improving, coverage 0.0025 more a minute"
+
+
+def test_a_run_that_has_stalled_is_told_since_when() -> None:
+    found = said(curves(40, fd=[100.0, 50.0, 20.2, 20.0] + [20.5] * 36))
+    assert found.short == "no longer improving since 3,000 images"  # 20.2 is as good as 20.0
+
+
+def test_the_best_is_that_of_the_metric_that_keeps_it() -> None:
+    made = curves(3, fd=[30.0, 20.0, 25.0], coverage=[0.5, 0.6, 0.7], swd_x1000=[9.0, 8.0, 7.0])
+    assert best(made, "fd") == "FD 20.00 at 2,000 images (coverage 0.60, SWD x1000 8.00)"
+    assert best(made, "coverage") == "coverage 0.70 at 3,000 images (FD 25.00, SWD x1000 7.00)"
+    assert best(curves(3), "fd") is None
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_real_runs_are_called_what_they_are(arm: str) -> None:
+    expected, kinds = ARMS[arm][3], [kind for _, kind in verdicts(LOGS, arm)]
+    if expected in TROUBLE:
+        assert expected in kinds
+        assert set(kinds) & TROUBLE == {expected}
+    else:
+        assert not set(kinds) & TROUBLE
+        assert kinds[-1] == expected

@@ -1,0 +1,121 @@
+"""report.html: whole without anything else, never half written, and cheap."""
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gan import images, run_report
+from gan.health import Diagnosis
+from gan.run_report import RunReport, short_number
+
+FACES = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), np.uint8)
+
+
+def row(step: int, **values: float) -> dict[str, float]:
+    return {"step": step, "images_seen": 64 * step, "seconds": step / 2, "d_loss": 0.5, "g_loss": 1.5, **values}
+
+
+def opened(tmp_path: Path) -> RunReport:
+    return RunReport(tmp_path, {"lr1": 3e-4, "data_path": "<b>", "run": None}, tmp_path / "samples")
+
+
+def page(tmp_path: Path) -> str:
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
+    report = opened(tmp_path)
+    for step in (50, 100, 150):
+        report.row(row(step, fd=30.0, variety=0.9, data_wait=0.01))
+        images.save_picture(images.grid(FACES), tmp_path / "samples" / f"step-{step:08d}.png")
+    report.picture("samples", "Samples of step 150", images.grid(FACES), 150)
+    report.logits(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))
+    report.diagnosis(Diagnosis("won", "D & it", "do <this>."), 150)
+    report.close()
+
+    html = page(tmp_path)
+    assert not re.search(r"(src|href)=.(?!data:)", html.replace('src="data:', ""))
+    assert "<b>D &amp; it</b><br>do &lt;this&gt;." in html
+    assert "verdict trouble" in html
+    for title in (
+        "Losses",
+        "Distance from real faces",
+        "Samples: how far apart, how much they change",
+        "Samples of step 150",
+    ):
+        assert f"<figcaption>{title}</figcaption>" in html
+    assert "at steps 50, 100, 150" in html
+    assert "The discriminator&#x27;s logits in the last steps" in html
+    assert "Coverage" not in html  # was not measured
+    assert html.count("data:image/svg+xml") == 5
+    assert html.count("data:image/jpeg") == 2
+    assert "&lt;b&gt;" in html
+    assert "1 minutes of training, 9,600 images seen" in html
+    assert "refresh" not in html
+
+
+def test_while_it_trains_the_page_is_rewritten_as_often_as_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(run_report.time, "perf_counter", lambda: now[0])
+    report = opened(tmp_path)
+    written: list[float] = []
+
+    def write(training: bool) -> list[str]:
+        now[0] += 0.5
+        written.append(now[0])
+        return []
+
+    monkeypatch.setattr(report, "_write", write)
+    for step in range(1000):
+        now[0] += 1.0
+        report.row(row(step))
+    assert written[0] == pytest.approx(1010.5, abs=1.5)
+    assert np.diff(written) == pytest.approx(0.5 / run_report.SHARE, abs=2)
+
+
+def test_a_browser_looks_again_while_it_trains(tmp_path: Path) -> None:
+    report = opened(tmp_path)
+    report.due = time.perf_counter()
+    report.row(row(50))
+    assert 'http-equiv="refresh"' in page(tmp_path)
+    report.close()
+    assert 'http-equiv="refresh"' not in page(tmp_path)
+
+
+def test_a_page_that_cannot_be_written_is_said_once_and_the_last_one_stays(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    report = opened(tmp_path)
+    report.close()
+    before, limit = page(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        told = []
+        for step in (50, 100):
+            report.due = time.perf_counter()
+            told += report.row(row(step))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert len(told) == 1
+    assert "report.html" in told[0]
+    assert "training goes on" in told[0]
+    assert page(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_is_taken_back_is_forgotten(tmp_path: Path) -> None:
+    report = opened(tmp_path)
+    for step in (50, 100, 150):
+        report.row(row(step))
+    report.rewind(100)
+    report.close()
+    assert "6,400 images seen" in page(tmp_path)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (500, "500"), (20_000, "20k"), (1_500_000, "1.5M")])
+def test_numbers_of_images_are_short(value: float, text: str) -> None:
+    assert short_number(value) == text
