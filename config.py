@@ -357,10 +357,7 @@ class GenerateConfig:
             raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
         if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
             raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
-        if self.timelapse is not None and self.gen_img != GenerateConfig.gen_img:
-            if self.gen_img.suffix.lower() not in (".webp", ".gif", ".mp4"):
-                raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{self.gen_img}'")
-        elif self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+        if self.timelapse is None and self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
 
 

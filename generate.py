@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,21 +77,30 @@ def timelapse(run: Path, path: Path) -> None:
         CheckpointError: it has no preview grids, or they cannot be read.
         ConfigError: the film cannot be written.
     """
-    frames = sorted((run / "samples").glob("step-*.png"))
+    samples = samples_of(run)
+    frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
-            f"{run}: {len(frames)} preview grids in its samples/, a film needs two; give a run's folder, trained with "
-            "--plot_every above 0 and without --save_path"
+            f"{run}: {len(frames)} preview grids in {samples}, a film needs two; give a run's folder, trained with "
+            "--plot_every above 0"
         )
+    if path.suffix.lower() not in (".webp", ".gif", ".mp4"):
+        raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
     if path.suffix.lower() not in images.films():
-        raise ConfigError(
-            "--gen_img: an .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp"
-        )
+        raise ConfigError("--gen_img: .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp")
     try:
         n = images.save_film(frames, path)
     except OSError as error:
-        raise ConfigError(f"could not make the film of {run}: {error}; its samples/ must be whole") from error
+        raise ConfigError(f"could not make the film of {run}: {error}; the grids in {samples} must be whole") from error
     print(f"{n} pictures of the same latents, from first to last, in {path}")
+
+
+def samples_of(run: Path) -> Path:
+    """The folder of a run's preview grids."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then they are where they usually are
+        if found := json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]["save_path"]:
+            return Path(found)
+    return run / "samples"
 
 
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from gan import checkpoint, debugger, ema, health, images, latent, losses, prepa
 from gan.augment import Moves, augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
+from gan.curves import Curves
 from gan.device import autocast, choose_device, choose_precision, describe, free_memory, out_of_memory, send
 from gan.evaluation import Judge
 from gan.faces import open_pack
@@ -129,13 +130,15 @@ def train(
         state.finished, stopped, late, measured = (bool(wish) for wish in wishes)
         ending = state.finished or stopped
         save_due = ending or numbered or late
+        if ranks.first and ending and state.is_finite():  # before the last row, which gets what it finds out
+            preview(run, state, monitor, probe)
         if save_due or measured or due(state.step, config.log_every):
             means = ranks.means(monitor.means())
             healthy = monitor.row(state.step, n * state.step, {**means, **found})
             if any(ranks.agree(not healthy or (save_due and not state.is_finite()))):
                 roll_back(run, state, monitor)
                 continue
-        if ranks.first and (ending or (due(state.step, config.plot_every) and monitor.may_spend())):
+        if ranks.first and not ending and due(state.step, config.plot_every) and monitor.may_spend():
             preview(run, state, monitor, probe)
         if save_due:
             if ranks.first:
@@ -197,6 +200,7 @@ def discriminator_step(
         noise = None if noise is None else noise[mine]
     state.d_optimizer.zero_grad(set_to_none=True)
     told: list[dict[str, Tensor]] = []
+    logits: list[tuple[Tensor, Tensor]] = []
     for part in parts:
         with autocast(run.device, run.precision):
             with torch.no_grad():
@@ -215,10 +219,12 @@ def discriminator_step(
                 told.append(penalties)
         (loss * (len(fake) / len(real))).backward()
         told.append({"d_loss": d_loss})
-        monitor.add_logits(real_logits, fake_logits)
+        logits.append((real_logits, fake_logits))
     state.d_optimizer.step()
     for values in told:
         monitor.add(**values)
+    for pair in logits:
+        monitor.add_logits(*pair)
     if config.clip:
         clip(state.discriminator, config.clip)
 
@@ -369,13 +375,13 @@ def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
 
 def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
     """Make a film of the preview grids of a run that has finished, where there are some."""
-    previews = sorted(samples.glob("step-*.png"))
+    previews = sorted(samples.glob(images.PREVIEWS))
     if len(previews) < 2:
         return
     try:
         images.save_film(previews, film)
     except OSError as error:
-        monitor.say(f"could not make {film}: {error}; when there is room: generate.py --timelapse={film.parent}")
+        monitor.say(f"could not make {film}: {error}; to try again: python generate.py --timelapse={film.parent}")
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> None:
@@ -511,7 +517,10 @@ def sitting(
     state.leg = dataclasses.replace(state.leg, seconds=state.leg.seconds - (time.perf_counter() - since))
     ends = None if config.budget is None else state.leg.seconds + 60 * config.budget
     shown = run.folder if run.ranks.first else None
-    diagnose = functools.partial(health.diagnose, config=config, faces=len(batches), folder=run.folder)
+
+    def diagnose(curves: Curves, over: bool) -> health.Diagnosis:
+        return health.diagnose(curves, config, len(batches), run.folder, over)
+
     monitor = Monitor(shown, samples, len(batches), config.epochs, state.step, seconds, ends, outputs, diagnose)
     for output in outputs:
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
@@ -520,6 +529,7 @@ def sitting(
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, batches, monitor, asked, judge, probe)
+            monitor.over = state.finished
             if state.finished and run.ranks.first:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:

@@ -24,18 +24,19 @@ from gan.faces import open_pack
 
 COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_minutes=60", "--save_every=10000"]
 PLAIN = ["--noprojected", "--penalty=none"]
+KEEN = [*PLAIN, "--image_size=32", "--ngf=8", "--ndf=64", "--lr2=1e-3"]
 WILD = [*PLAIN, "--loss=hinge", "--lr1=2e-3", "--lr2=2e-3", "--beta1=0.9", "--ema_half_life_images=0"]
 ARMS: dict[str, tuple[str, int, list[str], str]] = {
-    "well": ("real", 60_000, [], "improving"),
-    "well-1": ("real", 60_000, ["--seed=1"], "improving"),
-    "drawn": ("drawn", 60_000, [], "improving"),
-    "drawn-1": ("drawn", 60_000, ["--seed=1"], "improving"),
-    "tenfold": ("real", 30_000, ["--lr2=3e-3"], "improving"),
+    "well": ("real", 60_000, [], "balanced"),
+    "well-1": ("real", 60_000, ["--seed=1"], "balanced"),
+    "drawn": ("drawn", 60_000, [], "balanced"),
+    "twenty": ("drawn", 0, ["--image_size=96", "--ngf=64", "--budget=20"], "improving"),
+    "tenfold": ("real", 30_000, ["--lr2=3e-3"], "balanced"),
     "won": ("real", 70_000, ["--preset=book", "--lr2=2e-3"], "won"),
     "lost": ("real", 25_000, ["--lr1=5e-3", "--lr2=1e-4"], "lost"),
     "collapsed": ("real", 25_000, ["--nz=1"], "collapsed"),
     "fifty": ("50", 40_000, [], "memorised"),
-    "heart": ("2200", 90_000, [*PLAIN, "--flip=0", "--translate=0"], "memorised"),
+    "heart": ("2200", 400_000, [*KEEN, "--flip=0", "--translate=0"], "memorised"),
     "oscillating": ("real", 60_000, WILD, "oscillating"),
     "stalled": ("drawn", 300_000, ["--ngf=4", "--ndf=8", "--noprojected"], "stalled"),
 }
@@ -85,21 +86,23 @@ def trained(arm: str, data_path: Path, images: int, options: list[str], out: Pat
     with tempfile.TemporaryDirectory() as folder:
         pack = open_pack(data_path, 48, out / "packs", say=lambda line: None)
         epochs = -(-images // len(pack.split(TrainConfig.holdout)[0]))
-        words = [*COMMON, f"--data_path={data_path}", f"--max_epoch={epochs}", f"--run={arm}", *options]
-        given = {word.partition("=")[0] for word in options}
-        words = [
-            word
-            for i, word in enumerate(words)
-            if i >= len(words) - len(options) or word.partition("=")[0] not in given
-        ]
+        typed = {word.partition("=")[0] for word in options}
+        words = [word for word in COMMON if word.partition("=")[0] not in typed]
+        words += [*options, f"--data_path={data_path}", f"--run={arm}", *([f"--max_epoch={epochs}"] if images else [])]
         with (out / f"{arm}.txt").open("w") as told:
             command = [sys.executable, str(ROOT / "train.py"), *words]
             subprocess.run(command, cwd=folder, check=True, stdout=told, stderr=told)
-        run = Path(folder) / "checkpoints" / arm
-        rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        kept = [{name: row[name] for name in COLUMNS if name in row} for row in rows]
-        (out / f"{arm}.json").write_text((run / "config.json").read_text())
-        (out / f"{arm}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+        keep(Path(folder) / "checkpoints" / arm, arm, out)
+
+
+def keep(run: Path, arm: str, out: Path) -> None:
+    """Keep the rows of a run's log, as far as the rules look at them, and its options."""
+    rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    kept = [{name: row[name] for name in COLUMNS if name in row} for row in rows]
+    described = json.loads((run / "config.json").read_text())
+    described["config"]["data_path"] = "faces"
+    (out / f"{arm}.json").write_text(json.dumps({name: described[name] for name in ("config", "faces")}) + "\n")
+    (out / f"{arm}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
 def verdicts(folder: Path, arm: str) -> list[tuple[int, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import html
 import inspect
 import io
 import itertools
@@ -337,3 +338,13 @@ def show(text: str) -> None:
         print(text, flush=True)
     except OSError:  # Python would try to flush again at its end and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def options_table(options: Mapping[str, Any]) -> str:
+    """The options of a run as a table in HTML, to be shown on a page."""
+    rows = "".join(
+        f"<tr><td style='padding-right:1em'>{html.escape(str(name))}</td><td>{html.escape(str(value))}</td></tr>"
+        for name, value in options.items()
+        if value is not None
+    )
+    return f"<table style='font: 12px monospace'>{rows}</table>"

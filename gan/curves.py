@@ -13,8 +13,15 @@ POINTS = 1000
 SMOOTHED = 0.05
 """Share of a curve's points that a smoothed one takes the mean of."""
 
+PLACES = ("step", "images_seen", "seconds")
+"""Columns that say where in the run a row is."""
+
 BINS = 40
 """Of a histogram of logits."""
+
+
+METRICS = ("fd", "kid_x1000", "precision", "recall", "density", "coverage", "swd_x1000", "spectrum_db")
+"""Columns of measurements, which are rare and never averaged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +78,22 @@ PANELS = {
 
 
 class Curves:
-    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows."""
+    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows.
+
+    Measurements are kept as they are: training spends too little of its time on them for there to be many.
+    """
 
     def __init__(self) -> None:
+        self.measured: list[dict[str, float]] = []
         self.rows: list[dict[str, float]] = []
         self.waiting: list[dict[str, float]] = []  # not yet as many as a point stands for
         self.stride = 1
 
     def add(self, row: Mapping[str, float]) -> None:
         """Append a row."""
-        self.waiting.append(dict(row))
+        if not row.keys().isdisjoint(METRICS):
+            self.measured.append({name: row[name] for name in (*PLACES, *METRICS) if name in row})
+        self.waiting.append({name: value for name, value in row.items() if name not in METRICS})
         if len(self.waiting) < self.stride:
             return
         self.rows.append(_mean(self.waiting))
@@ -92,12 +105,14 @@ class Curves:
 
     def rewind(self, step: int) -> None:
         """Drop the rows beyond a step."""
+        self.measured = [row for row in self.measured if row["step"] <= step]
         self.rows = [row for row in self.rows if row["step"] <= step]
         self.waiting = [row for row in self.waiting if row["step"] <= step]
 
     def column(self, name: str, along: str = "images_seen") -> tuple[np.ndarray, np.ndarray]:
         """Where, by default images seen, and values of a column, where it has any, (N,) each."""
         rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
+        rows = self.measured if name in METRICS else rows
         points = [(row[along], row[name]) for row in rows if name in row]
         both = np.array(points, dtype=float).reshape(-1, 2)
         return both[:, 0], both[:, 1]
@@ -121,14 +136,16 @@ def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str,
     """How the discriminator's logits are spread.
 
     Args:
-        real: logits of faces, (N,).
-        fake: logits of samples, (M,).
+        real: logits of faces, (N,); those that are no numbers are left out.
+        fake: logits of samples, (M,), likewise.
 
     Returns:
         The bins' edges (B + 1,), and the share of each kind in each bin, (B,).
     """
-    edges = np.histogram_bin_edges(np.concatenate([real, fake]), BINS)
-    return edges, {kind: np.histogram(v, edges)[0] / max(1, len(v)) for kind, v in {"real": real, "fake": fake}.items()}
+    kinds = {kind: logits[np.isfinite(logits)].astype(float) for kind, logits in {"real": real, "fake": fake}.items()}
+    both = np.concatenate([*kinds.values(), [0.0]])
+    edges = np.linspace(both.min(), both.max() + 1e-6, BINS + 1)
+    return edges, {kind: np.histogram(v, edges)[0] / max(1, len(v)) for kind, v in kinds.items()}
 
 
 def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
@@ -138,4 +155,4 @@ def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     for name in names:
         values = [row[name] for row in rows if name in row]
         mean[name] = sum(values) / len(values)
-    return mean | {name: rows[-1][name] for name in ("step", "images_seen", "seconds") if name in rows[-1]}
+    return mean | {name: rows[-1][name] for name in PLACES if name in rows[-1]}

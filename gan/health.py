@@ -15,8 +15,8 @@ from config import Metric, TrainConfig
 from gan.curves import Curves
 from gan.images import to_pixels, to_tensor
 
-PROBED, LEAST_PROBED = 128, 32
-"""Faces of each kind that the discriminator is asked about, at most and at least."""
+PROBED, LEAST_PROBED, ASKED_EVERY = 128, 64, 4
+"""Faces of each kind that the discriminator is asked about, at most and at least; and at every which preview."""
 
 Kind = Literal[
     "early",
@@ -43,8 +43,14 @@ COLLAPSED = 0.3
 WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
 """Shares of pairs told apart by a discriminator that has won, has lost, and knows faces by heart; seen so often."""
 
-BY_HEART = 0.3
+SURE, SMALL = 0.75, 2000
+"""Share of pairs told apart from which on mean logits mean something; and faces of which none are held out."""
+
+BY_HEART = 0.5
 """Share of the way from faces to samples at which held-out faces lie if the others are known by heart."""
+
+NEAR, FAR = 4_000, 40_000
+"""Images between previews whose samples can be compared."""
 
 RESTLESS = 0.6
 """A generator whose samples change by this share of what two of them differ, three times, does not settle."""
@@ -74,7 +80,7 @@ class Probe:
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
-        self.on_device: dict[str, Tensor] = {}
+        self.times = 0
         self.thumbs: np.ndarray | None = None
 
     def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
@@ -85,24 +91,21 @@ class Probe:
             discriminator: images -> logits, (N,) or (N, heads); it must not be changed by being asked.
 
         Returns:
-            The columns `variety`, from the second time on `drift`, and where faces are held out the mean logits
-            `seen_logit`, `held_out_logit` and `sample_logit`.
+            The columns `variety`, from the second time on `drift`, and every fourth time, where enough faces are held
+            out, the mean logits `seen_logit`, `held_out_logit` and `sample_logit`.
         """
         thumbs, before = thumbnails(to_pixels(samples)), self.thumbs
         found = {"variety": variety(thumbs, thumbnails(self.seen[: len(samples)]))}
         if before is not None:
             found["drift"] = drift(thumbs, before)
         self.thumbs = thumbs
-        if len(self.held_out) < LEAST_PROBED:
+        self.times += 1
+        if len(self.held_out) < LEAST_PROBED or self.times % ASKED_EVERY:
             return found
-        if not self.on_device:
-            both = {"seen": self.seen, "held_out": self.held_out}
-            self.on_device = {
-                kind: to_tensor(torch.from_numpy(faces)).to(samples.device) for kind, faces in both.items()
-            }
-        for kind, faces in {**self.on_device, "sample": samples}.items():
-            found[f"{kind}_logit"] = discriminator(faces).float().mean().item()
-        return found
+        for kind, faces in {"seen": self.seen, "held_out": self.held_out}.items():
+            images = to_tensor(torch.from_numpy(faces)).to(samples.device)
+            found[f"{kind}_logit"] = discriminator(images).float().mean().item()
+        return {**found, "sample_logit": discriminator(samples).float().mean().item()}
 
 
 def thumbnails(faces: np.ndarray) -> np.ndarray:
@@ -166,7 +169,7 @@ class Diagnosis:
         return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
 
 
-def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path) -> Diagnosis:
+def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
     """Say what a run's curves mean: the first rule that holds, the gravest first.
 
     What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
@@ -176,35 +179,30 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path) -> D
         config: its options.
         faces: how many it is trained on.
         folder: where it lives.
+        finished: whether it has come to its end.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
         return Diagnosis("early", "too early to say", f"the curves begin to mean something at {EARLY_IMAGES:,} images.")
-    quality = _quality(curves, config, folder)
-    if quality is not None and quality.kind == "improving":
-        found = _collapsed(curves, config) or _by_heart(curves, config, faces)  # it may improve towards copies
-    else:
-        found = (
-            _collapsed(curves, config)
-            or _by_heart(curves, config, faces)
-            or _out_of_balance(curves, config)
-            or _oscillating(curves, config)
-        )
-    return (
-        found
-        or quality
-        or Diagnosis(
-            "balanced",
-            "well so far",
-            "the networks are in balance and the samples vary; quality was not measured often enough to say more.",
-        )
-    )
+    quality = _quality(curves, config, folder, finished)
+    found = _collapsed(curves, config) or _by_heart(curves, config, faces)
+    if quality is None or quality.kind != "improving":  # what improves is in balance
+        found = found or _out_of_balance(curves, config, quality is not None) or _oscillating(curves, config)
+    return found or quality or _well(curves)
 
 
 def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
     """The values of a column in the last part of the run, at least so many; none where there are too few to say."""
     values = curves.column(name)[1]
     return values[-max(least, round(RECENT * len(values))) :] if len(values) > least else values[:0]
+
+
+def _well(curves: Curves) -> Diagnosis:
+    accuracy, varied = _recent(curves, "d_accuracy", 3), curves.column("variety")[1][-1:]
+    seen = "the networks are in balance" if len(accuracy) and LOST < np.median(accuracy) < WON else ""
+    seen += f"{' and ' if seen else ''}the samples vary" if len(varied) and varied[0] > 2 * COLLAPSED else ""
+    text = f"{seen or 'nothing is wrong with its curves'}; quality was not measured often enough to say more."
+    return Diagnosis("balanced", "well so far", text)
 
 
 def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
@@ -219,7 +217,7 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
         do = f"--nz={config.nz} leaves it too little to vary: start again with --nz=100"
     else:
         do = (
-            f"it does not come back from that: start again with a smaller --lr1 (now {config.lr1:g}), or with the "
+            f"it hardly ever comes back from that: start again with a smaller --lr1 (now {config.lr1:g}), or with the "
             "default recipe if yours differs"
         )
     return Diagnosis(
@@ -229,19 +227,20 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     )
 
 
-def _out_of_balance(curves: Curves, config: TrainConfig) -> Diagnosis | None:
-    accuracy = _recent(curves, "d_accuracy", 3)
-    if not len(accuracy) or LOST < np.median(accuracy) < WON:
+def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diagnosis | None:
+    accuracy, images = _recent(curves, "d_accuracy", 3), curves.column("images_seen")[0][-1]
+    if not len(accuracy) or LOST < np.median(accuracy) < WON or images < (1 if measured else 2) * EARLY_IMAGES:
         return None
     right = f"it tells {np.median(accuracy):.1%} of pairs apart"
+    again = "start again" if measured else "if its samples do not get better, start again"
     if np.median(accuracy) <= LOST:
         return Diagnosis(
             "lost",
             "the discriminator has lost",
-            f"{right}, little more than by guessing, so it has nothing to teach; start again with a greater "
-            f"--lr2 (now {config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
+            f"{right}, little more than by guessing, so it has little to teach; {again} with a greater --lr2 (now "
+            f"{config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
         )
-    do = f"start again with a smaller --lr2 (now {config.lr2:g})"
+    do = f"{again} with a smaller --lr2 (now {config.lr2:g})"
     if config.g_every > config.d_every:
         do += f", or with --g_every={config.d_every} (now {config.g_every})"
     if config.penalty == "none":
@@ -250,36 +249,37 @@ def _out_of_balance(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 
 def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
-    epochs = curves.column("images_seen")[0][-1] / faces
+    epochs, accuracy = curves.column("images_seen")[0][-1] / faces, _recent(curves, "d_accuracy", 3)
     seen, held_out, sample = (_recent(curves, f"{kind}_logit", 2) for kind in ("seen", "held_out", "sample"))
+    if not len(accuracy) or np.median(accuracy) < SURE:  # else the distance is noise
+        return None
     if len(seen):
-        share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-9)
-        if share < BY_HEART:
+        share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
+        if share < BY_HEART or seen.mean() <= sample.mean():
             return None
-        why = f"faces it was not trained on look to it {share:.0%} as false as samples do"
+        why = f"faces it was not trained on look to it {min(share, 1):.0%} as false as samples do"
+        do = "Stop and use best.pt" if curves.measured else "Stop"
     else:
-        accuracy = _recent(curves, "d_accuracy", 3)
-        if epochs < MANY_EPOCHS or not len(accuracy) or np.median(accuracy) < KNOWN:
+        if epochs < MANY_EPOCHS or faces >= SMALL or np.median(accuracy) < KNOWN:
             return None
         right = f"tells {np.median(accuracy):.0%} of pairs apart"
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times and {right}"
-    do = (
-        "add faces"
-        if config.init is not None
-        else "add faces, or begin with a generator that has seen many: --init=released"
-    )
+        do = "Stop, look whether an earlier step-*.pt draws faces that are more its own"  # best.pt is nearest to them
+    do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
     if config.translate < 0.6 or config.colour < 0.5:
         do += "; --translate=0.6 --colour=0.5 put it off"
     return Diagnosis(
         "memorised",
         "the discriminator knows its faces by heart",
-        f"{why}; soon samples only copy faces. Stop here and use best.pt, or {do}.",
+        f"{why}; from here on samples come nearer and nearer to copies. {do}.",
     )
 
 
 def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
-    moved = curves.column("drift")[1][1:][-3:]  # the first one is from noise to faces
-    if len(moved) < 3 or moved.min() < RESTLESS:
+    where, moved = (values[-3:] for values in curves.column("drift"))
+    began = curves.column("variety")[0]
+    usual = len(where) == 3 and np.diff(where).min() >= NEAR and np.diff(where).max() <= FAR
+    if not usual or where[0] <= began[min(1, len(began) - 1)] or moved.min() < RESTLESS:  # at first noise becomes faces
         return None
     do = f"start again with smaller --lr1 and --lr2 (now {config.lr1:g} and {config.lr2:g})"
     if not config.ema_half_life_images:
@@ -292,39 +292,48 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     )
 
 
-def _quality(curves: Curves, config: TrainConfig, folder: Path) -> Diagnosis | None:
+def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Whether the measurements get better."""
     name, higher = METRICS[config.eval_metric]
     where, values = curves.column(config.eval_metric)
     if len(values) < 3:
         return None
-    left = 1 - values if higher else values  # what is left to do
-    best = int(left.argmin())
+    left = np.maximum(1 - values if higher else values, 1e-3)  # what is left to do; KID may be below 0
+    best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
     good = int(np.argmax(left <= (1 + NOISE) * left[best]))  # the first as good as the best, nearly
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
-        if config.budget is not None and config.anneal:
+        if annealed and not finished:
             do = "as the learning rates fall towards the budget's end it may still improve; best.pt keeps the best"
         else:
             do = f"stop here and use best.pt: python generate.py --checkpoint={folder}"
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
-    hours = curves.column(config.eval_metric, "seconds")[0] / 3600
+    minutes = curves.column(config.eval_metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
-    # It slows down as a power of the time spent (docs/experiments.md).
-    power = np.polyfit(np.log(hours[past:]), np.log(left[past:].clip(1e-6)), 1)[0]
-    if left[-1] > (1 - NOISE) * left[past] or power >= 0:
+    if left[-1] > (1 - NOISE) * left[past]:
         text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images; give it more time."
         return Diagnosis("wavering", "improving, with setbacks", text)
-    unit, units = ("hour", hours) if hours[-1] >= 1 else ("minute", 60 * hours)
-    rate = f"{-power * left[-1] / units[-1]:.2g} {'more' if higher else 'less'} a{'n' * (unit == 'hour')} {unit}"
-    gain = left[-1] * (1 - 2**power)
-    text = (
-        f"{name} went from {values[past]:.3g} to {values[-1]:.3g} between {where[past]:,.0f} and {where[-1]:,.0f} "
-        "images; "
-        f"as much time again, {units[-1]:.0f} {unit}s, would bring it to about "
-        f"{values[-1] + (gain if higher else -gain):.3g}."
-    )
-    return Diagnosis("improving", f"improving, {name} {rate}", text)
+    text = f"{name} went from {values[past]:.3g} to {values[-1]:.3g} "
+    text += f"between {where[past]:,.0f} and {where[-1]:,.0f} images"
+    # It slows down as a power of the time spent (docs/experiments.md); while rates fall it goes faster for a while.
+    power = np.polyfit(np.log(minutes[past:]), np.log(left[past:]), 1)[0]
+    gain = left[-1] * (1 - 2 ** min(power, 0.0))
+    if not annealed:
+        expected = values[-1] + (gain if higher else -gain)
+        text += f"; as much time again, {_amount(minutes[-1], 'minute')}, would bring it to about {expected:.3g}"
+    per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
+    rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
+    return Diagnosis("improving", f"improving, {name} {_short(rate)} {'more' if higher else 'less'} {unit}", f"{text}.")
+
+
+def _short(value: float) -> str:
+    """A number with two digits that matter, without an exponent."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _amount(value: float, unit: str) -> str:
+    count = max(1, round(value))
+    return f"{count} {unit}{'s' if count > 1 else ''}"
 
 
 def best(curves: Curves, metric: Metric) -> str | None:

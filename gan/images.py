@@ -20,10 +20,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+PREVIEWS = "step-????????.png"
+"""The names of a run's preview grids."""
+
 WAITING = 256
 """Pictures that wait to be written at most."""
 
-FRAMES, FRAME_SIZE, LAST = 100, 800, 2000
+FRAMES, FRAME_SIZE, LAST = 60, 800, 2000
 """Most pictures in a film, pixels of their longer side at most, and milliseconds for which the last one stays."""
 
 
@@ -136,11 +139,11 @@ def films() -> tuple[str, ...]:
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF begin again and again. Pictures are read one after another, and scaled down where they are larger than
-    800 pixels.
+    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels.
 
     Args:
-        previews: picture files, all of one size, in order; of many every so many-th is taken.
+        previews: picture files in order; those of another size than the last are left out, of many every so many-th
+            is taken.
         path: the film, .webp, .gif or .mp4.
         seconds: how long it runs, without the last picture.
 
@@ -150,6 +153,7 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     Raises:
         OSError: a picture cannot be read or the film not written.
     """
+    previews = alike(previews)
     places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
     pictures = (_frame(previews[i]) for i in places)
     each = max(20, round(1000 * seconds / len(places)))
@@ -163,9 +167,24 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
             first = next(pictures)
             first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
         temporary.replace(path)
+    except (RuntimeError, ValueError, SyntaxError) as error:  # of Pillow, of av
+        raise OSError(str(error)) from error
     finally:
         temporary.unlink(missing_ok=True)
     return len(places)
+
+
+def alike(pictures: Sequence[Path]) -> list[Path]:
+    """Those of some picture files that have the size of the last.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    sizes = []
+    for path in pictures:
+        with Image.open(path) as picture:
+            sizes.append(picture.size)
+    return [path for path, size in zip(pictures, sizes, strict=True) if size == sizes[-1]]
 
 
 def _frame(path: Path) -> Image.Image:

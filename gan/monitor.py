@@ -28,8 +28,8 @@ SIDE_SHARE = 0.03
 LOGIT_STEPS = 16
 """The histogram of the discriminator's logits is over so many steps."""
 
-JUDGED_SECONDS = 10.0
-"""Between looks at what the curves mean."""
+JUDGED_SECONDS, SAID_SECONDS = 10.0, 60.0
+"""Between looks at what the curves mean; and at least between lines that say that it is something else."""
 
 QUIET_SECONDS = 30.0
 """Between status lines where nobody watches live: a file, CI."""
@@ -58,8 +58,8 @@ class Output(Protocol):
         """Take what the curves mean, whenever that was looked at again."""
         ...
 
-    def close(self) -> None:
-        """Show the last state."""
+    def close(self) -> list[str]:
+        """Show the last state; gives back lines for the user."""
         ...
 
 
@@ -77,7 +77,7 @@ class Monitor:
         seconds: training time before that.
         ends: training time at which the run's budget ends, seconds; None without one.
         outputs: what else shows the run.
-        diagnose: says what the curves mean.
+        diagnose: says what the curves mean, of a run that is over or not.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Monitor:
         seconds: float = 0.0,
         ends: float | None = None,
         outputs: Sequence[Output] = (),
-        diagnose: Callable[[Curves], Diagnosis] | None = None,
+        diagnose: Callable[[Curves, bool], Diagnosis] | None = None,
     ) -> None:
         self.ends, self.outputs, self.diagnose = ends, outputs, diagnose
         self.curves = Curves()
         self.diagnosis: Diagnosis | None = None
-        self.told, self.judged = "early", -math.inf
+        self.told, self.told_at, self.judged, self.over = "early", -math.inf, -math.inf, False
         self.log = None if run is None else run / "log.jsonl"
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
@@ -117,6 +117,7 @@ class Monitor:
         if self.log is not None:
             self._cut(self.log, step)
         self.curves.rewind(step)
+        self.logits.clear()
         for output in self.outputs:
             output.rewind(step)
         self._start_row(step)
@@ -206,16 +207,15 @@ class Monitor:
         return True
 
     def judge(self, step: int) -> None:
-        """Look at what the curves mean; what has become different, and was so at two looks, is said."""
+        """Look at what the curves mean; that it has become something else is said, but not too often."""
         self.judged = time.perf_counter()
         if self.diagnose is None or self.log is None:
             return
-        before, self.diagnosis = self.diagnosis, self.diagnose(self.curves)
+        self.diagnosis = self.diagnose(self.curves, self.over)
         for output in self.outputs:
             output.diagnosis(self.diagnosis, step)
-        kind = self.diagnosis.kind
-        if kind != self.told and before is not None and before.kind == kind:
-            self.told = kind
+        if self.diagnosis.kind != self.told and not self.over and self.judged >= self.told_at + SAID_SECONDS:
+            self.told, self.told_at = self.diagnosis.kind, self.judged
             self.say(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
@@ -281,13 +281,14 @@ class Monitor:
         self.spent(since)
 
     def close(self) -> None:
-        """End the status line; where nobody watched it live, say the last state."""
+        """End the status line, or where nobody watched it live say the last state; the outputs show theirs."""
         if self.live.disable and self.log is not None:
             print(self.status, file=sys.stderr, flush=True)
         self.live.close()
         self.judge(self.row_step)
         for output in self.outputs:
-            output.close()
+            for line in output.close():
+                self.say(line)
 
 
 LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")

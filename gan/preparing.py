@@ -126,8 +126,8 @@ def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray)
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
-    """What is asked of the networks at each preview, about faces from the whole pack."""
-    some = (np.sort(latent.stream(0, 0, "probe").permutation(of)[: health.PROBED]) for of in (training, held_out))
+    """What is asked of the networks at each preview, about faces from all over the pack."""
+    some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in (training, held_out))
     return health.Probe(*(pack.pixels[indices] for indices in some))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import os
 import time
@@ -14,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from gan import images
+from gan.command_line import options_table
 from gan.curves import PANELS, Curves, Panel, histogram, smoothed
 from gan.health import Diagnosis
 
 SHARE = 0.003
 """Rewriting takes this share of the time, about: it waits until it does."""
 
-INTERVAL = 10.0
-"""Seconds between rewritings, at least."""
+INTERVAL, LONGEST = 10.0, 180.0
+"""Seconds between rewritings, at least and at most."""
 
 POINTS = 250
 """Points of a curve that are drawn."""
@@ -65,17 +67,21 @@ class RunReport:
         self.verdict: Diagnosis | None = None
         self.pictures: dict[str, tuple[str, np.ndarray]] = {}
         self.spread: tuple[np.ndarray, np.ndarray] | None = None
+        self.rows: dict[Path, np.ndarray] = {}
         self.due = time.perf_counter() + INTERVAL
-        self.said: str | None = None
+        self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
         """Take a row of log.jsonl, and write the page when its time has come; gives back what to tell the user."""
         self.curves.add(row)
         if time.perf_counter() < self.due:
             return []
+        import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
+
         since = time.perf_counter()
         told = self._write(training=True)
-        self.due = time.perf_counter() + max(INTERVAL, (time.perf_counter() - since) / SHARE)
+        took = time.perf_counter() - since
+        self.due = since + min(max(INTERVAL, took / SHARE), LONGEST)
         return told
 
     def rewind(self, step: int) -> None:
@@ -94,25 +100,25 @@ class RunReport:
         """Take what the curves mean."""
         self.verdict = diagnosis
 
-    def close(self) -> None:
-        """Write the page for the last time."""
-        self._write(training=False)
+    def close(self) -> list[str]:
+        """Write the page for the last time; gives back what to tell the user."""
+        return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
         temporary = self.path.with_name(f".report.{os.getpid()}.html")
         try:
             temporary.write_text(self._page(training), encoding="utf-8")
             temporary.replace(self.path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            told, self.said = f"could not write {self.path}: {error}; training goes on, free some disk space", self.said
-            return [] if told == self.said else [self._once(told)]
-        self.said = None
+        except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            told = f"could not write {self.path}: {error}; training goes on, log.jsonl has it all"
+            if told == self.said:
+                return []
+            self.said = told
+            return [told]
+        self.said = ""
         return []
-
-    def _once(self, told: str) -> str:
-        self.said = told
-        return told
 
     def _page(self, training: bool) -> str:
         name = escape(self.path.parent.name)
@@ -126,12 +132,12 @@ class RunReport:
             self._verdict(),
             "<div class=pictures>",
             *(_figure(images.encoded(pixels), title) for title, pixels in self.pictures.values()),
-            self._over_time(),
+            self._over_time(training),
             "</div>",
             "<h2>Curves</h2><div class=curves>",
             *(_figure(svg, title, "svg+xml") for title, svg in self._drawings().items()),
             "</div><h2>Options</h2>",
-            options_table(self.options),
+            f"<div class=options>{options_table(self.options)}</div>",
         ]
         return "\n".join(filter(None, parts)) + "\n"
 
@@ -140,8 +146,8 @@ class RunReport:
         if not self.curves.rows and not self.curves.waiting:
             return f"Nothing measured yet. {now}"
         images_seen, seconds = self.curves.column("seconds")
-        text = f"{seconds[-1] / 60:.0f} minutes of training, {images_seen[-1]:,.0f} images seen. "
-        text += "It trains, and this page is rewritten every few minutes; last " if training else "Written "
+        text = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
+        text += "It trains, and this page is rewritten every two minutes or so; last " if training else "Written "
         return text + now
 
     def _verdict(self) -> str:
@@ -150,18 +156,20 @@ class RunReport:
         kind = "trouble" if self.verdict.trouble else "well"
         return f'<p class="verdict {kind}"><b>{escape(self.verdict.short)}</b><br>{escape(self.verdict.text)}</p>'
 
-    def _over_time(self) -> str:
+    def _over_time(self, training: bool) -> str:
         """The first row of some of the grids, one below another."""
-        files = sorted(self.samples.glob("step-*.png"))
+        files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
             return ""
         chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
-        rows = [grid[: grid.shape[1] // LATENTS] for grid in map(images.load_picture, chosen)]
-        steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in chosen)
+        self.rows = {file: self.rows[file] if file in self.rows else _first_row(file) for file in chosen}
+        size = self.rows[chosen[-1]].shape
+        rows = {file: row for file, row in self.rows.items() if row.shape == size}  # others are of another run
+        steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
         film = self.path.with_name("timelapse.webp")
-        more = f"; all of it as a film: {escape(str(film))}" if film.is_file() else ""
+        more = "" if training or not film.is_file() else f"; as a film: {film}"
         caption = f"On the way: {LATENTS} latents, from above at steps {steps}{more}"
-        return _figure(images.encoded(np.concatenate(rows)), caption)
+        return _figure(images.encoded(np.concatenate(list(rows.values()))), caption)
 
     def _drawings(self) -> dict[str, bytes]:
         drawn = {}
@@ -182,14 +190,9 @@ class RunReport:
         axes.legend(frameon=False, fontsize=8)
 
 
-def options_table(options: Mapping[str, Any]) -> str:
-    """The options as a table in HTML."""
-    rows = "".join(
-        f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
-        for name, value in options.items()
-        if value is not None
-    )
-    return f"<div class=options><table>{rows}</table></div>"
+def _first_row(file: Path) -> np.ndarray:
+    grid = images.load_picture(file)
+    return grid[: grid.shape[1] // LATENTS].copy()
 
 
 def _figure(content: bytes, caption: str, kind: str = "jpeg") -> str:

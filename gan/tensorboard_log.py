@@ -85,10 +85,12 @@ class TensorBoardLog:
             self._open()
             self._write("add_text", "how it is going", f"{diagnosis.short}: {diagnosis.text}", step)
 
-    def close(self) -> None:
-        """Write all there is."""
+    def close(self) -> list[str]:
+        """Write all there is; gives back what to tell."""
         self._write("close")
         self.writer = None
+        told, self.notices = self.notices, []
+        return told
 
     def _open(self) -> None:
         """Begin a new file, if none is open, which takes back what is newer than where the run was taken up."""

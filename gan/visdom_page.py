@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from gan import visdom_assets
+from gan.command_line import options_table
 from gan.curves import PANELS, Curves, Panel, histogram, smoothed
 from gan.health import Diagnosis
 
@@ -123,13 +124,14 @@ class Page:
         with self.lock:
             self.verdict = verdict_text(diagnosis)
 
-    def close(self) -> None:
+    def close(self) -> list[str]:
         """Send the last state, and end the server if it is ours; takes a few seconds at most."""
         self.closing = True
         self.wake.set()
         self.thread.join(INTERVAL)
         if self.server is not None:
             self.server.close()
+        return []
 
     # What the thread does.
 
@@ -194,7 +196,7 @@ class Page:
     def _pane(self, name: str, content: Any, show: Any, shown: Any, look: Mapping[str, Any]) -> None:
         """Send a picture or text, unless the server has it."""
         window = self._window(name, look)
-        if self.sent.get(name) is content:
+        if self.sent.get(name) is content or (isinstance(content, str) and self.sent.get(name) == content):
             # Not client.win_exists, which prints when nobody answers. A server that is new again has lost it.
             answer = self.client._send({"win": window["win"], "eid": self.env}, endpoint="win_exists", quiet=True)
             if answer == "true":
@@ -268,16 +270,6 @@ def verdict_text(diagnosis: Diagnosis) -> str:
         f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
         f"<b>{html.escape(diagnosis.short)}</b><br>{html.escape(diagnosis.text)}</div>"
     )
-
-
-def options_table(options: Mapping[str, Any]) -> str:
-    """The options as a table in HTML."""
-    rows = "".join(
-        f"<tr><td style='padding-right:1em'>{html.escape(str(name))}</td><td>{html.escape(str(value))}</td></tr>"
-        for name, value in options.items()
-        if value is not None
-    )
-    return f"<table style='font: 12px monospace'>{rows}</table>"
 
 
 def connect(address: str, port: int, env: str) -> Any:

@@ -21,11 +21,14 @@ ARGUMENTS = [
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]  # fmt: skip
 CURVES = {
-    "Losses": 2,
-    "Discriminator's logits": 2,
+    "Losses": 4,
+    "Discriminator's logits": 4,
+    "Does the discriminator tell them apart?": 2,
+    "Samples: how far apart, how much they change": 0,  # a single point yet
     "Squared gradient of the discriminator": 2,
     "Speed": 1,
     "Waiting for data": 1,
+    "The discriminator's logits in the last steps": 2,
 }
 LOOK = """
 () => [...document.querySelectorAll('.window')].map(pane => {
@@ -112,13 +115,14 @@ def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]
 def check(panes: dict[str, dict[str, Any]], step: int) -> None:
     """Every pane is there, drawn, and has a place of its own."""
     samples = f"Samples, always of the same latents, step {step}"
-    assert set(panes) == {samples, "Faces it learns from", "Options", *CURVES}
+    assert set(panes) == {samples, "Faces it learns from", "Options", "How it is going", *CURVES}
+    assert "too early to say" in panes["How it is going"]["text"]
     assert panes[samples]["shades"] > 20
     assert panes["Faces it learns from"]["shades"] > 100
     assert re.search(r"lr1\s+0\.0003", panes["Options"]["text"])
     for title, curves in CURVES.items():
         assert len([width for width in panes[title]["curves"] if width > 50]) >= curves, title
-        assert panes[title]["axes"][0] == "images seen"
+        assert panes[title]["axes"][0] == ("logit" if "last steps" in title else "images seen")
         assert len(panes[title]["axes"]) == 2
     assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
 
@@ -154,6 +158,22 @@ def test_two_runs_have_pages_of_their_own(browser: Browser, server: Server, trai
     check(wide, 38)
     assert re.search(r"seed\s+0", narrow["Options"]["text"])
     assert re.search(r"seed\s+12", wide["Options"]["text"])
+
+
+def test_runs_in_one_environment_are_beside_each_other(
+    browser: Browser, server: Server, train: Callable[..., None]
+) -> None:
+    for run in ("red", "blue"):
+        train(f"--run={run}", "--max_epoch=6", "--env=compare")
+
+    panes = look(browser, server, "compare")
+
+    titles = {"Faces it learns from", "Options", "How it is going", *CURVES}
+    both = {f"{run}: {title}" for run in ("red", "blue") for title in titles}
+    assert both < set(panes)
+    together = panes["All runs: generator's loss, smoothed"]
+    assert len([width for width in together["curves"] if width > 50]) == 2
+    assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
 
 
 def test_quality_is_drawn_where_it_was_measured(

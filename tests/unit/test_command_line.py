@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from config import CheckpointError, ConfigError, DataError, EvaluateConfig, GenerateConfig, TrainConfig
-from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, meanings, parse
+from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, meanings, options_table, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig)
@@ -379,3 +379,8 @@ def test_help_into_a_closed_pipe(tmp_path: Path) -> None:
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_are_shown_as_text_and_nothing_else() -> None:
+    assert options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
+    assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in options_table({"data_path": "<b>a&b</b>"})

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gan.curves import PANELS, POINTS, Curves, histogram, smoothed
+from gan import evaluation
+from gan.curves import METRICS, PANELS, POINTS, Curves, histogram, smoothed
 
 
 def row(step: int, **values: float) -> dict[str, float]:
@@ -68,3 +69,24 @@ def test_a_histogram_has_shares_of_each_kind_over_the_same_bins() -> None:
     assert {kind: share.sum() for kind, share in shares.items()} == pytest.approx({"real": 1, "fake": 1})
     assert (shares["real"] * centres).sum() == pytest.approx(2, abs=0.2)
     assert (shares["fake"] * centres).sum() == pytest.approx(-2, abs=0.2)
+
+
+def test_a_histogram_leaves_out_what_is_no_number_and_bears_logits_that_are_all_alike() -> None:
+    edges, shares = histogram(np.array([1.0, np.nan, np.inf]), np.full(8, 1.0, np.float32))
+    assert np.isfinite(edges).all()
+    assert {kind: share.sum() for kind, share in shares.items()} == pytest.approx({"real": 1, "fake": 1})
+    assert histogram(np.array([np.nan]), np.array([]))[1]["real"].sum() == 0
+
+
+def test_measurements_are_kept_as_they_are() -> None:
+    curves = Curves()
+    for step in range(1, 5001):
+        curves.add(row(step, **({"fd": step / 10, "coverage": 0.5} if step % 500 == 0 else {})))
+    assert list(curves.column("fd")[1]) == [50.0 * i for i in range(1, 11)]
+    assert list(curves.column("coverage", "step")[0]) == [500.0 * i for i in range(1, 11)]
+    curves.rewind(2600)
+    assert len(curves.column("fd")[0]) == 5
+
+
+def test_measurements_are_those_that_there_are() -> None:
+    assert set(METRICS) == set(evaluation.METRICS)

@@ -180,13 +180,21 @@ def preview(path: Path, size: int, value: int) -> Path:
 
 def test_a_film_takes_so_many_pictures_and_none_too_large(tmp_path: Path) -> None:
     frames = [preview(tmp_path / f"{i:03}.png", 900, i) for i in range(150)]
-    assert save_film(frames, tmp_path / "film.gif", seconds=2.0) == 100
+    assert save_film(frames, tmp_path / "film.gif", seconds=2.0) == 60
     with Image.open(tmp_path / "film.gif") as film:
         assert film.size == (800, 800)
-        assert film.n_frames == 100  # pyright: ignore[reportAttributeAccessIssue]
+        assert film.n_frames == 60  # pyright: ignore[reportAttributeAccessIssue]
         assert film.convert("RGB").getpixel((3, 3)) == (0, 0, 0)
-        film.seek(99)
+        film.seek(59)
         assert film.convert("RGB").getpixel((3, 3)) == (149, 149, 149)
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif", ".mp4"])
+def test_a_film_leaves_pictures_of_another_size_out(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".mp4":
+        pytest.importorskip("av")
+    frames = [preview(tmp_path / f"{i}.png", 64 if i < 2 else 48, 40 * i) for i in range(5)]
+    assert save_film(frames, tmp_path / f"film{suffix}") == 3
 
 
 def test_a_film_as_mp4_plays_its_pictures_and_stays_at_the_last(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What a run says of itself: rows of the log, previews within their share of the time, and no harm from a full disk."""
 
 import io
-import itertools
 import json
 import math
 import os
@@ -230,8 +229,9 @@ class Shown:
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
         self.diagnoses.append((step, diagnosis.kind))
 
-    def close(self) -> None:
+    def close(self) -> list[str]:
         self.closed = True
+        return ["the page is closed"]
 
 
 def test_other_outputs_get_what_is_shown_and_what_was_before(
@@ -277,35 +277,40 @@ def test_logits_and_notes_of_the_steps_since_the_last_row(tmp_path: Path, opened
     assert second["d_accuracy"] == 0.0
     assert "variety" not in second
     assert shown.spread is not None
+    watch.rewind(1)  # what is taken back is in no histogram
+    assert not watch.logits
     assert [list(kind) for kind in shown.spread] == [[2.0, 4.0, 1.0], [3.0, -1.0, 2.0]]
 
 
-def test_what_the_curves_mean_is_said_when_it_changes_for_good(
+def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
     opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kinds: list[Kind] = ["early", "balanced", "early", "balanced", "balanced", "won", "won", "won"]
-    looks: Iterator[Kind] = itertools.chain(kinds, kinds[-1:])  # the fixture closes it once more
+    kinds: list[Kind] = ["early", "balanced", "won", "won", "balanced", "won", "won", "won", "won", "stalled"]
+    looks = iter(kinds)
 
-    def diagnose(curves: Curves) -> Diagnosis:
-        kind = next(looks)
-        return Diagnosis(kind, f"it is {kind}", "do that.")
+    def diagnose(curves: Curves, over: bool) -> Diagnosis:
+        kind: Kind = next(looks, kinds[-1])
+        return Diagnosis(kind, f"it is {kind}", "it is over." if over else "do that.")
 
     shown = Shown()
     watch = opened(outputs=[shown], diagnose=diagnose)
-    for number in range(1, 15):
+    for number in range(1, 19):
         clock.now += JUDGED_SECONDS / 2 + 0.01  # every second row is looked at
         step(watch, number)
+    watch.over = True
     watch.close()
 
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("it is")]
-    assert said == ["it is balanced: do that.", "it is won: do that."]
+    assert said == ["it is balanced: do that.", "it is won: do that."]  # 10 s, 80 s; at 20 s it was too soon
     assert [kind for _, kind in shown.diagnoses] == kinds
     assert watch.status.endswith("  it is won")
+    assert watch.diagnosis is not None
+    assert watch.diagnosis.text == "it is over."
 
 
 def test_a_measurement_is_looked_at_at_once(opened: Opening) -> None:
     shown = Shown()
-    watch = opened(outputs=[shown], diagnose=lambda curves: Diagnosis("balanced", "", ""))
+    watch = opened(outputs=[shown], diagnose=lambda curves, over: Diagnosis("balanced", "", ""))
     step(watch, 1)
     step(watch, 2)
     assert watch.row(3, 192, {"fd": 20.0})
@@ -356,7 +361,7 @@ def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
     with open(theirs, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         diagnosis = Diagnosis("won", "the discriminator has won", "lower --lr2.")
-        diagnose = lambda curves: diagnosis  # noqa: E731
+        diagnose = lambda curves, over: diagnosis  # noqa: E731
         with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10**6, diagnose=diagnose)) as watch:
             for number in range(1, 6):
                 clock.now += 20.0

@@ -53,7 +53,7 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     assert html.count("data:image/svg+xml") == 5
     assert html.count("data:image/jpeg") == 2
     assert "&lt;b&gt;" in html
-    assert "1 minutes of training, 9,600 images seen" in html
+    assert "1.2 minutes of training, 9,600 images seen" in html
     assert "refresh" not in html
 
 
@@ -98,6 +98,7 @@ def test_a_page_that_cannot_be_written_is_said_once_and_the_last_one_stays(tmp_p
         for step in (50, 100):
             report.due = time.perf_counter()
             told += report.row(row(step))
+        told += report.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert len(told) == 1
@@ -105,6 +106,21 @@ def test_a_page_that_cannot_be_written_is_said_once_and_the_last_one_stays(tmp_p
     assert "training goes on" in told[0]
     assert page(tmp_path) == before
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_grids_of_another_run_and_other_files_do_no_harm(tmp_path: Path) -> None:
+    samples = tmp_path / "samples"
+    for step, size in ((50, 16), (100, 8), (150, 8)):
+        images.save_picture(
+            images.grid(FACES.repeat(size // 8, 1).repeat(size // 8, 2)), samples / f"step-{step:08d}.png"
+        )
+    (samples / "step-00000100 (1).png").write_bytes(b"a copy")
+    assert opened(tmp_path).close() == []
+    assert "from above at steps 100, 150" in page(tmp_path)
+    (samples / "step-00000200.png").write_bytes(b"half a picture")
+    report = opened(tmp_path)
+    (told,) = report.close()
+    assert "training goes on" in told
 
 
 def test_what_is_taken_back_is_forgotten(tmp_path: Path) -> None:

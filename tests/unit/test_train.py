@@ -102,6 +102,7 @@ def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypat
 def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
     monkeypatch.setattr(health, "LEAST_PROBED", 2)
+    monkeypatch.setattr(health, "ASKED_EVERY", 2)
     config = dataclasses.replace(CONFIG, d_norm="batch", penalty="none", plot_every=1)  # BatchNorm would learn from it
     states = []
     for name in ("asked", "left alone"):

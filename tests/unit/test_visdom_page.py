@@ -74,11 +74,6 @@ def server(cache: Path) -> Iterator[Server]:
     server.close()
 
 
-def test_options_are_shown_as_text_and_nothing_else() -> None:
-    assert visdom_page.options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
-    assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in visdom_page.options_table({"data_path": "<b>a&b</b>"})
-
-
 def test_the_page_is_whole(server: Server, quick: None) -> None:
     page = Page("http://127.0.0.1", server.port, "run", "run", {"lr1": 0.0003})
     page.picture("faces", "Faces", PICTURE, 50)

@@ -1,0 +1,52 @@
+"""What a run leaves for its user: what its curves mean, a report, a film, a summary."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=32 --precision=fp32 --eval_images=0".split()
+
+
+@pytest.fixture
+def collapsing(tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command) -> str:
+    """Train on 13,000 images with a latent that lets nothing vary; what was printed."""
+    make_faces(tmp_path / "data", 200, size=32)
+    done = run_here("train.py", *SMALL, "--nz=1", "--plot_every=40", "--max_epoch=65", "--run=a")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_that_has_collapsed_says_so_and_leaves_a_report_and_a_film(
+    collapsing: str, tmp_path: Path, run_here: Command
+) -> None:
+    run = Path("checkpoints/a")
+    *_, last = collapsing.split("finished at step ")
+    summary = dict(line.split(maxsplit=1) for line in last.splitlines()[1:])
+    assert last.startswith("407, 13,024 images seen, ")
+    assert summary["verdict:"].startswith("the generator has collapsed: its samples are nearly all alike")
+    assert "--nz=1 leaves it too little to vary" in summary["verdict:"]
+    assert "was not measured" in summary["best:"]
+    assert summary["report:"] == str(run / "report.html")
+    assert summary["film:"] == str(run / "timelapse.webp")
+    assert summary["go"] == f"on:   python train.py --resume={run} --max_epoch=115"
+
+    report = (tmp_path / run / "report.html").read_text(encoding="utf-8")
+    assert "<b>the generator has collapsed</b>" in report
+    assert "timelapse.webp" in report
+    assert report.count("<figure>") >= 9
+    with Image.open(tmp_path / run / "timelapse.webp") as film:
+        assert getattr(film, "n_frames", 1) == len(list((tmp_path / run / "samples").iterdir()))
+
+    for name in ("film.gif", "film.mp4"):
+        made = run_here("generate.py", f"--timelapse={run}", f"--gen_img={name}")
+        assert made.returncode == 0, made.stderr
+        assert re.fullmatch(rf"\d+ pictures of the same latents, from first to last, in {name}\n", made.stdout)
+        assert (tmp_path / name).stat().st_size > 1000
+    wrong = run_here("generate.py", f"--timelapse={run}", "--gen_img=film.png")
+    assert wrong.returncode == 2
+    assert "expected a film ending in .webp, .gif or .mp4; got 'film.png'" in wrong.stderr
