@@ -45,12 +45,12 @@ demo: setup
 	@.venv/bin/python -m gan.visdom_assets || true
 	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)
 	@echo
-	@echo "3/3  What it has learned: a grid of its faces and a film from first to last."
+	@echo "3/3  What it has learned: a grid of its faces."
 	.venv/bin/python generate.py --checkpoint=checkpoints/$(RUN) --gen_img=checkpoints/$(RUN)/result.png
-	.venv/bin/python generate.py --timelapse=checkpoints/$(RUN)
 	@echo
 	@echo "The released generator's faces: result.png. Those of the last three minutes:"
-	@echo "checkpoints/$(RUN)/result.png and checkpoints/$(RUN)/timelapse.webp"
+	@echo "checkpoints/$(RUN)/result.png, a film of how they came about: timelapse.webp beside it, and"
+	@echo "what happened, with curves: checkpoints/$(RUN)/report.html"
 	@echo "With pictures of your own:  .venv/bin/python train.py --data_path=FOLDER --vis"
 
 # Small and narrow, so that three minutes on two cores show something; chosen by eye, docs/experiments.md.

@@ -25,6 +25,7 @@ from gan.faces import open_pack
 COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_minutes=60", "--save_every=10000"]
 PLAIN = ["--noprojected", "--penalty=none"]
 KEEN = [*PLAIN, "--image_size=32", "--ngf=8", "--ndf=64", "--lr2=1e-3"]
+SETTLED = ["--init=released", "--image_size=96", "--ngf=64", "--lr1=1e-6", "--lr2=1e-6"]
 WILD = [*PLAIN, "--loss=hinge", "--lr1=2e-3", "--lr2=2e-3", "--beta1=0.9", "--ema_half_life_images=0"]
 ARMS: dict[str, tuple[str, int, list[str], str]] = {
     "well": ("real", 60_000, [], "balanced"),
@@ -38,7 +39,7 @@ ARMS: dict[str, tuple[str, int, list[str], str]] = {
     "fifty": ("50", 40_000, [], "memorised"),
     "heart": ("2200", 400_000, [*KEEN, "--flip=0", "--translate=0"], "memorised"),
     "oscillating": ("real", 60_000, WILD, "oscillating"),
-    "stalled": ("drawn", 300_000, ["--ngf=4", "--ndf=8", "--noprojected"], "stalled"),
+    "stalled": ("400", 40_000, SETTLED, "stalled"),
 }
 """Arm: faces (real: all; a number: so many; drawn by the program), images, options, what it should be called."""
 

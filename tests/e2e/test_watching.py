@@ -5,8 +5,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from gan.images import save_picture
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=32 --precision=fp32 --eval_images=0".split()
@@ -50,3 +53,16 @@ def test_a_run_that_has_collapsed_says_so_and_leaves_a_report_and_a_film(
     wrong = run_here("generate.py", f"--timelapse={run}", "--gen_img=film.png")
     assert wrong.returncode == 2
     assert "expected a film ending in .webp, .gif or .mp4; got 'film.png'" in wrong.stderr
+
+
+def test_a_film_of_previews_that_lie_elsewhere(tmp_path: Path, run_here: Command) -> None:
+    for step in (0, 50):
+        pixels = np.full((64, 64, 3), 100 + step, np.uint8)
+        save_picture(pixels, tmp_path / "previews" / f"step-{step:08d}.png")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"config": {"save_path": "previews"}}')
+
+    made = run_here("generate.py", "--timelapse=run")
+
+    assert made.stdout == f"2 pictures of the same latents, from first to last, in {Path('run/timelapse.webp')}\n"
+    assert (tmp_path / "run" / "timelapse.webp").is_file()

@@ -286,10 +286,11 @@ def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
     opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kinds: list[Kind] = ["early", "balanced", "won", "won", "balanced", "won", "won", "won", "won", "stalled"]
-    looks = iter(kinds)
+    looks: list[bool] = []
 
     def diagnose(curves: Curves, over: bool) -> Diagnosis:
-        kind: Kind = next(looks, kinds[-1])
+        looks.append(over)
+        kind = kinds[min(len(looks), len(kinds)) - 1]
         return Diagnosis(kind, f"it is {kind}", "it is over." if over else "do that.")
 
     shown = Shown()
