@@ -107,18 +107,17 @@ def keep(run: Path, arm: str, out: Path) -> None:
 
 
 def verdicts(folder: Path, arm: str) -> list[tuple[int, str]]:
-    """What is said of a run whose log is in `folder`: images seen, and the kind, each time that it changes for good."""
+    """What is said of a run whose log is in `folder`: images seen and kind, whenever that changes."""
     described: dict[str, Any] = json.loads((folder / f"{arm}.json").read_text())
     config, faces = restore(TrainConfig, described["config"]), described["faces"]["training"]
-    curves, said, before = Curves(), list[tuple[int, str]](), "early"
+    curves, said = Curves(), [(0, "early")]
     for line in (folder / f"{arm}.jsonl").read_text().splitlines():
         row = json.loads(line)
         curves.add(row)
         kind = health.diagnose(curves, config, faces, Path("checkpoints") / arm).kind
-        if kind == before and kind != (said[-1][1] if said else "early"):
+        if kind != said[-1][1]:
             said.append((int(row["images_seen"]), kind))
-        before = kind
-    return said
+    return said[1:]
 
 
 if __name__ == "__main__":

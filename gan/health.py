@@ -311,8 +311,11 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
     minutes = curves.column(config.eval_metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
     if left[-1] > (1 - NOISE) * left[past]:
-        text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images; give it more time."
-        return Diagnosis("wavering", "improving, with setbacks", text)
+        short = "hardly improving" if left[-1] <= (1 + NOISE) * left[best] else "improving, with setbacks"
+        text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images"
+        return Diagnosis(
+            "wavering", short, f"{text}; {'more time may bring more' if finished else 'give it more time'}."
+        )
     text = f"{name} went from {values[past]:.3g} to {values[-1]:.3g} "
     text += f"between {where[past]:,.0f} and {where[-1]:,.0f} images"
     # It slows down as a power of the time spent (docs/experiments.md); while rates fall it goes faster for a while.

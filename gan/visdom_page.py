@@ -212,7 +212,8 @@ class Page:
         if panel.smooth:
             raw = {f"{label}, raw": values for label, values in drawn.items()}
             drawn = {**raw, **{label: smoothed(values) for label, values in drawn.items()}}
-            quiet = {label: {"opacity": 0.3, "showlegend": False} for label in raw}
+            faint = [{"color": colour(i, 0.35), "width": 1} for i in range(len(raw))]
+            quiet = {label: {"line": line, "showlegend": False} for label, line in zip(raw, faint, strict=True)}
             colours *= 2
         look = {
             **curve_look(panel.title, "images seen", panel.unit, list(drawn), colours),
@@ -258,9 +259,9 @@ def curve_look(
     return look if colours is None else {**look, "linecolor": np.array(colours)}
 
 
-def colour(i: int) -> str:
+def colour(i: int, opacity: float = 1.0) -> str:
     """A colour of the palette in CSS."""
-    return f"rgb{PALETTE[i]}"
+    return f"rgba{(*PALETTE[i], opacity)}"
 
 
 def verdict_text(diagnosis: Diagnosis) -> str:
