@@ -108,8 +108,8 @@ def one_line(text: str) -> str:
 def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
     run = finished / "checkpoints" / "a"
     assert sorted(p.name for p in run.iterdir()) == [
-        *(".lock", "config.json", "latest.pt", "log.jsonl", "samples"),
-        *("step-00000005.pt", "step-00000010.pt", "step-00000015.pt"),
+        *(".lock", "config.json", "latest.pt", "log.jsonl", "report.html", "samples"),
+        *("step-00000005.pt", "step-00000010.pt", "step-00000015.pt", "timelapse.webp"),
     ]
     config = json.loads((run / "config.json").read_text())
     assert config["config"]["max_epoch"] == 3
