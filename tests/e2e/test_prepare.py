@@ -281,16 +281,20 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
         face.save(tmp_path / f"pile/{seed:03d}.jpg", quality=95)
     words = ["prepare.py", "pile", "--out=faces", "--nogpu", "--centre", "--keep=same,alike,odd"]
     command = [sys.executable, ROOT / words[0], *words[1:], "--num_workers=2"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 100
-    while not list((tmp_path / "faces").glob("*.png")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=20)
+    for _ in range(4):  # it may be done before this test, on a busy machine, gets to stopping it
+        shutil.rmtree(tmp_path / "faces", ignore_errors=True)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        deadline = time.monotonic() + 100
+        while not list((tmp_path / "faces").glob("*.png")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, number)
+        _, errors = process.communicate(timeout=20)
+        if len(list((tmp_path / "faces").glob("*.png"))) < 300:
+            break
     assert len(list((tmp_path / "faces").glob("*.png"))) < 300
     assert not (tmp_path / "report.html").exists()
     if number == signal.SIGINT:

@@ -123,7 +123,7 @@ def test_a_server_to_be_kept_stays(tmp_path: Path, faces: Path, page_files: Path
 
     assert done.returncode == 0
     try:
-        assert {"samples", "losses"} <= panes(port, "mine").keys()
+        assert {"a samples", "a losses", "all g_loss"} <= panes(port, "mine").keys()
     finally:
         listening = subprocess.run(["pgrep", "-f", f"gan.visdom_page {port} "], capture_output=True, text=True)
         os.kill(int(listening.stdout), signal.SIGKILL)
