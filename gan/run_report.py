@@ -147,7 +147,7 @@ class RunReport:
             return f"Nothing measured yet. {now}"
         images_seen, seconds = self.curves.column("seconds")
         text = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
-        text += "It trains, and this page is rewritten every two minutes or so; last " if training else "Written "
+        text += "It trains, and this page is rewritten every two or three minutes; last " if training else "Written "
         return text + now
 
     def _verdict(self) -> str:
