@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 
 BEFORE: Mapping[str, Any] = {"projected": False, "up": "transposed"}
 """What networks have whose checkpoints do not know these options, which came later."""
+RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False}
+"""The same of whole runs."""
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
 RELEASED_NAME = Path("released")
@@ -163,6 +165,8 @@ class TrainConfig:
         beta2: Adam's second decay, both networks.
         d_every: steps between updates of the discriminator.
         g_every: steps between updates of the generator.
+        share_samples: let both networks learn from the same samples in a step, which takes a quarter less time than
+            drawing others for the generator, as the book does; --noshare_samples draws others.
         ema_half_life_images: half-life of the averaged generator; at most a tenth of the images seen; 0: no average.
         flip: probability that a face is mirrored; samples are not, so that they look both ways.
         translate: probability that a step shifts its faces, by up to an eighth of their size.
@@ -229,6 +233,7 @@ class TrainConfig:
     beta2: float = 0.99
     d_every: int = 1
     g_every: int = 1
+    share_samples: bool = True
     ema_half_life_images: int = 500_000
     flip: float = 0.5
     translate: float = 0.3
@@ -470,6 +475,7 @@ _BOOK: dict[str, Any] = {
     "beta1": 0.5,
     "beta2": 0.999,
     "g_every": 5,
+    "share_samples": False,
     "anneal": 0.0,
     "ema_half_life_images": 0,
     "flip": 0.0,
@@ -494,6 +500,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "lr2": 5e-5,
         "anneal": 0.0,
         "g_every": 5,
+        "share_samples": False,
     },
     # Gulrajani et al. 2017, algorithm 1.
     "wgan-gp": {
@@ -509,6 +516,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "lr2": 1e-4,
         "beta2": 0.9,
         "g_every": 5,
+        "share_samples": False,
     },
 }
 """Options by preset. An option typed by the user wins over its preset."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from config import CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, debugger, ema, health, images, latent, losses, preparing, tensorboard_log
-from gan.augment import Moves, augment, draw_moves
+from gan.augment import augment, draw_moves
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.curves import Curves
@@ -114,10 +114,12 @@ def train(
         real = batches(state.step)  # (n, 3, S, S), or this process's part of them
         monitor.data_seconds += time.perf_counter() - waiting
 
-        if due(state.step, config.d_every):
-            whole_or_in_parts(functools.partial(discriminator_step, run, state, called, monitor, real, random))
-        if due(state.step, config.g_every):
-            whole_or_in_parts(functools.partial(generator_step, run, state, called, monitor, real, random))
+        d_due, g_due = due(state.step, config.d_every), due(state.step, config.g_every)
+        step = Step(run, state, called, monitor, real, random, d_due and g_due and config.share_samples)
+        if d_due:
+            whole_or_in_parts(functools.partial(discriminator_step, step))
+        if g_due:
+            whole_or_in_parts(functools.partial(generator_step, step))
             images = n * config.g_every
             ema.update(state.ema, state.generator, ema.decay(images, n * state.step, config.ema_half_life_images))
 
@@ -155,32 +157,48 @@ class Called:
         discriminator: likewise.
         trained_generator: the same, for the pass whose gradients move it: averaged over all processes.
         trained_discriminator: likewise.
+        look: what the discriminator's frozen encoder makes of faces, see `Discriminator.look`.
     """
 
     generator: Callable[[Tensor], Tensor]
-    discriminator: Callable[[Tensor], Tensor]
+    discriminator: Callable[[Tensor, list[Tensor]], Tensor]
     trained_generator: Callable[[Tensor], Tensor]
-    trained_discriminator: Callable[[Tensor], Tensor]
+    trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]
+    look: Callable[[Tensor], list[Tensor]]
 
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> Called:
         """What calls the networks of a run."""
-        plain = state.generator, state.discriminator
+        plain, look = (state.generator, state.discriminator), state.discriminator.look
         once = [torch.compile(network) if run.compiled else network for network in plain]
         trained = once if run.ranks.world == 1 else [run.ranks.wrapped(network, run.device) for network in plain]
-        return cls(*once, *trained)
+        return cls(once[0], once[1], trained[0], trained[1], torch.compile(look) if run.compiled else look)
 
 
-def discriminator_step(
-    run: Run,
-    state: TrainingState,
-    called: Called,
-    monitor: Monitor,
-    real: Tensor,
-    random: Random,
-    parts: list[slice],
-) -> None:
-    """One step of the discriminator, on fakes that carry no graph: it must not move the generator.
+@dataclasses.dataclass(frozen=True)
+class Views:
+    """Faces and samples as the discriminator gets them: augmented, and what its encoder sees in them.
+
+    Args:
+        real: faces, (n, C, S, S) in [-1, 1].
+        fake: samples, likewise.
+        real_seen: of the faces.
+        fake_seen: of the samples.
+    """
+
+    real: Tensor
+    fake: Tensor
+    real_seen: list[Tensor]
+    fake_seen: list[Tensor]
+
+    def detached(self) -> Views:
+        """The same, without the way back to the generator."""
+        return dataclasses.replace(self, fake=self.fake.detach(), fake_seen=[seen.detach() for seen in self.fake_seen])
+
+
+@dataclasses.dataclass
+class Step:
+    """What a step begins with.
 
     Args:
         run: the run.
@@ -189,13 +207,57 @@ def discriminator_step(
         monitor: told the losses.
         real: this process's faces.
         random: the step's streams of random numbers, by purpose.
+        shared: whether both networks learn from the same samples. Then these are drawn and looked at once.
+    """
+
+    run: Run
+    state: TrainingState
+    called: Called
+    monitor: Monitor
+    real: Tensor
+    random: Random
+    shared: bool
+    kept: Views | None = None
+
+    def views(self, network: str, part: slice) -> Views:
+        """What `network`, d or g, learns from in a part of the batch; the way back to the generator is for g alone."""
+        whole = part == slice(0, len(self.real))
+        if self.kept is not None and whole:
+            views, self.kept = self.kept, None
+            return views
+        self.kept = None
+        keep, purpose = self.shared and whole and network == "d", "d" if self.shared else network
+        config, ranks, device = self.run.config, self.run.ranks, self.run.device
+        mine = ranks.part(config.batch_size)
+        z = latent.normal(self.random(f"{purpose}_z"), config.batch_size, config.nz)[mine][part]
+        moves = draw_moves(
+            self.random(f"{purpose}_moves"), config.batch_size, config.image_size, config.translate, config.colour
+        )
+        moves = moves.of(mine).of(part)
+        graph = keep or network == "g"
+        draw = self.called.trained_generator if graph else self.called.generator
+        with torch.set_grad_enabled(graph):
+            fake = augment(draw(send(z, device)).float(), moves)
+            fake_seen = self.called.look(fake)
+        with torch.no_grad():
+            real = augment(self.real[part], moves)
+            views = Views(real, fake, self.called.look(real), fake_seen)
+        self.kept = views if keep else None
+        return views if network == "g" else views.detached()
+
+
+def discriminator_step(step: Step, parts: list[slice]) -> None:
+    """One step of the discriminator, on fakes that carry no graph: it must not move the generator.
+
+    Args:
+        step: what it begins with.
         parts: of the batch, one after another; their gradients add up to those of the whole.
     """
+    run, state, monitor, real = step.run, step.state, step.monitor, step.real
     config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
-    z, moves = latent.normal(random("d_z"), n, config.nz)[mine], moves_of(config, random("d_moves")).of(mine)
     penalised, noise = config.penalty != "none" and due(state.step, config.penalty_every), None
     if penalised:
-        source = torch.Generator(run.device).manual_seed(int(random("penalty").integers(2**31)))
+        source = torch.Generator(run.device).manual_seed(int(step.random("penalty").integers(2**31)))
         noise = losses.penalty_noise(config.penalty, real, n, source)
         noise = None if noise is None else noise[mine]
     state.d_optimizer.zero_grad(set_to_none=True)
@@ -203,21 +265,19 @@ def discriminator_step(
     logits: list[tuple[Tensor, Tensor]] = []
     for part in parts:
         with autocast(run.device, run.precision):
-            with torch.no_grad():
-                fake = called.generator(send(z[part], run.device)).float()
-            real_moved, fake_moved = (augment(images, moves.of(part)) for images in (real[part], fake))
-            real_logits, fake_logits = (called.trained_discriminator(images) for images in (real_moved, fake_moved))
+            views = step.views("d", part)
+            real_logits, fake_logits = judged(step.called.trained_discriminator, views, config.d_norm == "batch")
             d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
             if penalised:  # lazy: rarer, so weighted up
                 plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
-                batch = real_moved, plain[0], fake_moved, plain[1]  # heads have spectral norm
+                batch = views.real, plain[0], views.fake, plain[1]  # heads have spectral norm
                 part_noise = None if noise is None else noise[part]
                 penalties = losses.gradient_penalties(
                     config.penalty, state.discriminator.plain, *batch, part_noise, config.penalty_noise
                 )
                 loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
                 told.append(penalties)
-        (loss * (len(fake) / len(real))).backward()
+        (loss * (len(views.real) / len(real))).backward()
         told.append({"d_loss": d_loss})
         logits.append((real_logits, fake_logits))
     state.d_optimizer.step()
@@ -229,50 +289,41 @@ def discriminator_step(
         clip(state.discriminator, config.clip)
 
 
-def generator_step(
-    run: Run,
-    state: TrainingState,
-    called: Called,
-    monitor: Monitor,
-    real: Tensor,
-    random: Random,
-    parts: list[slice],
-) -> None:
+def judged(discriminator: Callable[[Tensor, list[Tensor]], Tensor], views: Views, apart: bool) -> tuple[Tensor, Tensor]:
+    """The logits of faces and of samples, asked for at once; apart where BatchNorm must not mix them."""
+    if apart:
+        return discriminator(views.real, views.real_seen), discriminator(views.fake, views.fake_seen)
+    seen = [torch.cat(pair) for pair in zip(views.real_seen, views.fake_seen, strict=True)]
+    real_logits, fake_logits = discriminator(torch.cat([views.real, views.fake]), seen).chunk(2)
+    return real_logits, fake_logits
+
+
+def generator_step(step: Step, parts: list[slice]) -> None:
     """One step of the generator. The discriminator is frozen: it only carries the gradient.
 
     Args:
-        run: the run.
-        state: its state.
-        called: its networks.
-        monitor: told the loss.
-        real: this process's faces.
-        random: the step's streams of random numbers, by purpose.
+        step: what it begins with.
         parts: of the batch, as in `discriminator_step`.
     """
-    config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
-    z, moves = latent.normal(random("g_z"), n, config.nz)[mine], moves_of(config, random("g_moves")).of(mine)
+    run, state, monitor, real, judge = step.run, step.state, step.monitor, step.real, step.called.discriminator
+    config = run.config
     state.discriminator.requires_grad_(False)
     state.g_optimizer.zero_grad(set_to_none=True)
     told: list[Tensor] = []
     for part in parts:
         with autocast(run.device, run.precision):
-            fake = called.trained_generator(send(z[part], run.device)).float()
-            fake_logits, real_logits = called.discriminator(augment(fake, moves.of(part))), None
+            views = step.views("g", part)
+            fake_logits, real_logits = judge(views.fake, views.fake_seen), None
             if config.loss in losses.COMPARING:
                 with torch.no_grad():
-                    real_logits = called.discriminator(augment(real[part], moves.of(part)))
+                    real_logits = judge(views.real, views.real_seen)
             g_loss = losses.generator_loss(config.loss, real_logits, fake_logits)
-        (g_loss * (len(fake) / len(real))).backward()
+        (g_loss * (len(views.fake) / len(real))).backward()
         told.append(g_loss)
     state.g_optimizer.step()
     for g_loss in told:
         monitor.add(g_loss=g_loss)
     state.discriminator.requires_grad_(True)
-
-
-def moves_of(config: TrainConfig, random: np.random.Generator) -> Moves:
-    """Draw how a whole batch is augmented."""
-    return draw_moves(random, config.batch_size, config.image_size, config.translate, config.colour)
 
 
 def equal_parts(n: int, parts: int) -> list[slice]:

@@ -172,25 +172,43 @@ def images_per_second(
     compiled: bool = False,
 ) -> float:
     """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
-    plain = [place(network(config.model), device) for network in (Generator, Discriminator)]
+    plain = place(Generator(config.model), device), place(Discriminator(config.model), device)
     generator, discriminator = (torch.compile(network) for network in plain) if compiled else plain
-    optimizers = [adam(m.parameters(), 0.0, (0.0, 0.99), device) for m in plain]
+    look = torch.compile(plain[1].look) if compiled else plain[1].look
+    g_optimizer, d_optimizer = (adam(network.parameters(), 0.0, (0.0, 0.99), device) for network in plain)
     n, size = config.batch_size // world, config.image_size
     z = torch.zeros(n, config.nz, device=device)
     real = torch.zeros(n, config.channels, size, size, device=device)
+
+    def move(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        loss.detach().item()  # waits for the device
+
     took, began = [], time.perf_counter()
     for step in itertools.count():
         since = time.perf_counter()
-        for optimizer, network in zip(optimizers, plain, strict=True):
-            plain[1].requires_grad_(network is plain[1])
-            with autocast(device, precision), torch.set_grad_enabled(network is plain[0]):
+        plain[1].requires_grad_(True)
+        with autocast(device, precision):
+            with torch.set_grad_enabled(config.share_samples):
                 fake = generator(z).float()
-            with autocast(device, precision):
-                loss = losses.discriminator_loss(config.loss, discriminator(real), discriminator(fake))
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            loss.detach().item()  # waits for the device
+                fake_seen = look(fake)
+            with torch.no_grad():
+                real_seen = look(real)
+            seen = [torch.cat([one, other.detach()]) for one, other in zip(real_seen, fake_seen, strict=True)]
+            logits = discriminator(torch.cat([real, fake.detach()]), seen).chunk(2)
+            loss = losses.discriminator_loss(config.loss, *logits)
+        move(d_optimizer, loss)
+        plain[1].requires_grad_(False)
+        with autocast(device, precision):
+            if not config.share_samples:
+                fake = generator(z).float()
+                fake_seen = look(fake)
+            with torch.no_grad():
+                real_logits = discriminator(real, real_seen)
+            loss = losses.discriminator_loss(config.loss, discriminator(fake, fake_seen), real_logits)
+        move(g_optimizer, loss)
         if step:  # the first is slower
             took.append(time.perf_counter() - since)
         if len(took) >= LEAST_STEPS and time.perf_counter() - began > seconds:

@@ -20,6 +20,7 @@ from config import (
     BEFORE,
     CHANGEABLE_ON_RESUME,
     D_ENCODER,
+    RUN_BEFORE,
     RUNS,
     CheckpointError,
     ConfigError,
@@ -273,7 +274,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
             f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with --init={path}"
         )
     try:
-        stored = restore(TrainConfig, {**BEFORE, **content["config"]})
+        stored = restore(TrainConfig, {**RUN_BEFORE, **content["config"]})
     except TypeError as error:
         raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
     for name, value in typed.items():
