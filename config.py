@@ -165,8 +165,8 @@ class TrainConfig:
         beta2: Adam's second decay, both networks.
         d_every: steps between updates of the discriminator.
         g_every: steps between updates of the generator.
-        share_samples: let both networks learn from the same samples in a step, which takes a quarter less time than
-            drawing others for the generator, as the book does; --noshare_samples draws others.
+        share_samples: let both networks learn from the same samples in a step, which saves time; --noshare_samples
+            draws others for the generator, as the book does.
         ema_half_life_images: half-life of the averaged generator; at most a tenth of the images seen; 0: no average.
         flip: probability that a face is mirrored; samples are not, so that they look both ways.
         translate: probability that a step shifts its faces, by up to an eighth of their size.

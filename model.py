@@ -20,7 +20,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from config import Arch, ModelConfig, Norm, ToRGB
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
-SMALL = 4
+FEW_PIXELS = 4
 """Pixels up to which `NearestConv` in low precision is computed as it is described: 1.5 times as fast on a CPU."""
 
 
@@ -195,7 +195,7 @@ class NearestConv(nn.ConvTranspose2d):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """(N, C, R, R) -> (N, D, 2 R, 2 R)."""
-        if input.shape[-1] <= SMALL and torch.is_autocast_enabled(input.device.type):
+        if input.shape[-1] <= FEW_PIXELS and torch.is_autocast_enabled(input.device.type):
             return conv_transpose2d(interpolate(input, scale_factor=2), self.weight, padding=1)
         with torch.autocast(input.device.type, enabled=False):
             kernel = (self.weight.flatten(2) @ self.spread.T).unflatten(2, (4, 4))

@@ -42,7 +42,7 @@ ARMS: dict[str, tuple[str, int, list[str], str]] = {
 """Arm: faces (real: all; a number: so many; drawn by the program), images, options, what it should be called."""
 
 COLUMNS = ("step", "images_seen", "seconds", "d_accuracy", "variety", "drift")
-COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.METRICS)
+COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from config import Metric, TrainConfig
 from gan.curves import Curves
 from gan.images import to_pixels, to_tensor
 
-PROBED, LEAST_PROBED, ASKED_EVERY = 128, 64, 4
-"""Faces of each kind that the discriminator is asked about, at most and at least; and at every which preview."""
+PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
+"""Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""
 
 Kind = Literal[
     "early",
@@ -58,7 +58,7 @@ RESTLESS = 0.6
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
 """A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
 
-METRICS: dict[Metric, tuple[str, bool]] = {
+KEPT_BY: dict[Metric, tuple[str, bool]] = {
     "fd": ("FD", False),
     "coverage": ("coverage", True),
     "kid_x1000": ("KID x1000", False),
@@ -104,8 +104,13 @@ class Probe:
             return found
         for kind, faces in {"seen": self.seen, "held_out": self.held_out}.items():
             images = to_tensor(torch.from_numpy(faces)).to(samples.device)
-            found[f"{kind}_logit"] = discriminator(images).float().mean().item()
-        return {**found, "sample_logit": discriminator(samples).float().mean().item()}
+            found[f"{kind}_logit"] = mean_logit(discriminator, images)
+        return {**found, "sample_logit": mean_logit(discriminator, samples)}
+
+
+def mean_logit(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> float:
+    """The mean of the logits of images, asked for a few at a time: training may have left little memory."""
+    return torch.cat([discriminator(some).float() for some in images.split(ASKED_AT_ONCE)]).mean().item()
 
 
 def thumbnails(faces: np.ndarray) -> np.ndarray:
@@ -294,7 +299,7 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Whether the measurements get better."""
-    name, higher = METRICS[config.eval_metric]
+    name, higher = KEPT_BY[config.eval_metric]
     where, values = curves.column(config.eval_metric)
     if len(values) < 3:
         return None
@@ -341,14 +346,14 @@ def _amount(value: float, unit: str) -> str:
 
 def best(curves: Curves, metric: Metric) -> str | None:
     """The best measurement of a run in words, by the metric that best.pt is kept by; None before the first."""
-    name, higher = METRICS[metric]
+    name, higher = KEPT_BY[metric]
     where, values = curves.column(metric)
     if not len(values):
         return None
     place = int(values.argmax() if higher else values.argmin())
     others = [
         f"{label} {curves.column(column)[1][place]:.2f}"
-        for column, (label, _) in METRICS.items()
+        for column, (label, _) in KEPT_BY.items()
         if column != metric and len(curves.column(column)[1]) == len(values)
     ]
     return f"{name} {values[place]:.2f} at {where[place]:,.0f} images ({', '.join(others)})"

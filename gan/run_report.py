@@ -112,7 +112,10 @@ class RunReport:
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            told = f"could not write {self.path}: {error}; training goes on, log.jsonl has it all"
+            told = (
+                f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
+                f"see that there is room and that {self.path.parent} can be written to"
+            )
             if told == self.said:
                 return []
             self.said = told

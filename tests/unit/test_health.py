@@ -75,7 +75,7 @@ def test_a_probe_asks_about_the_same_faces_and_only_where_some_are_held_out(chan
     assert found[1] == found[2] == {**found[0], "drift": 0.0}
     assert found[3] == found[7]
     assert set(found[3]) == {"variety", "drift", "seen_logit", "held_out_logit", "sample_logit"}
-    assert [len(images) for images in asked] == [128, 70, 64] * 2
+    assert [len(images) for images in asked] == [*[32] * 4, *[32, 32, 6], *[32, 32]] * 2  # 128, 70 and 64 of each
     assert found[3]["sample_logit"] == pytest.approx(10 * samples.mean().item(), abs=1e-4)
     few = Probe(seen, held_out[:10])
     assert all("seen_logit" not in few(samples, discriminator) for _ in range(4))

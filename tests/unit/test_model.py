@@ -12,7 +12,16 @@ from torch.nn.functional import conv2d, interpolate
 from config import IMAGE_SIZES, Arch, ModelConfig, Norm, ToRGB
 from gan.encoder import Encoder
 from gan.losses import exact_penalty
-from model import Discriminator, DiscriminatorBlock, Generator, GeneratorBlock, NearestConv, Projected, Shortcut
+from model import (
+    FEW_PIXELS,
+    Discriminator,
+    DiscriminatorBlock,
+    Generator,
+    GeneratorBlock,
+    NearestConv,
+    Projected,
+    Shortcut,
+)
 
 ENDINGS = get_args(ToRGB)
 ARCHS = get_args(Arch)
@@ -391,7 +400,7 @@ def test_projected_heads_have_columns_of_their_own() -> None:
     faces = torch.rand(4, 3, 32, 32) * 2 - 1
     assert discriminator.projected is not None
     torch.testing.assert_close(discriminator(faces)[:, 0], discriminator.plain(faces))
-    torch.testing.assert_close(discriminator(faces)[:, 1:], discriminator.projected(faces))
+    torch.testing.assert_close(discriminator(faces)[:, 1:], discriminator.projected(discriminator.look(faces)))
 
 
 def test_the_encoder_of_projected_heads_is_saved_but_nothing_trains_it() -> None:
@@ -437,7 +446,7 @@ def test_faces_get_a_gradient_through_the_frozen_encoder() -> None:
     discriminator = Discriminator(PROJECTED).requires_grad_(False)
     faces = torch.rand(2, 3, 32, 32, requires_grad=True)
     assert discriminator.projected is not None
-    discriminator.projected(faces).sum().backward()
+    discriminator.projected(discriminator.look(faces)).sum().backward()
     assert faces.grad is not None
     assert faces.grad.abs().sum() > 0
 
@@ -463,6 +472,22 @@ def test_nearest_neighbours_and_a_convolution_are_computed_as_one_transposed_con
     x = torch.rand(2, 5, 6, 6)
     plain = conv2d(interpolate(x, scale_factor=2), layer.weight.transpose(0, 1).flip(2, 3), padding=1)
     torch.testing.assert_close(layer(x), plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [FEW_PIXELS, FEW_PIXELS + 1])
+def test_nearest_neighbours_and_a_convolution_are_the_same_in_low_precision(size: int) -> None:
+    layer = NearestConv(5, 7, 3, bias=False)
+    x, gradient = torch.rand(2, 5, size, size), torch.rand(2, 7, 2 * size, 2 * size)
+    found = []
+    for enabled in (False, True):
+        layer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            drawn = layer(x)
+        drawn.float().backward(gradient)
+        assert layer.weight.grad is not None
+        found.append((drawn.float(), layer.weight.grad.clone()))
+    for exact, rough in zip(*found, strict=True):
+        torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02 * exact.abs().max().item())
 
 
 def test_generator_of_nearest_neighbours_draws_no_chequerboard_on_flat_ground() -> None:

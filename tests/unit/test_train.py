@@ -246,17 +246,38 @@ class Norm(nn.GroupNorm):
 
 
 def little_memory(state: TrainingState, most: int) -> list[int]:
-    """Let the networks take at most so many faces at once; gives the numbers that they took."""
+    """Let the networks take at most so many faces, and samples beside them, at once; gives the numbers they took."""
     taken = []
 
     def check(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        if len(inputs[0]) > most:
+        if len(inputs[0]) > (most if network is state.generator else 2 * most):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         taken.append(len(inputs[0]))
 
     for network in (state.generator, state.discriminator):
         network.register_forward_pre_hook(check)
     return taken
+
+
+@pytest.mark.parametrize("d_norm", ["none", "batch"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
+    pack: Pack, tmp_path: Path, shared: bool, d_norm: Any
+) -> None:
+    config = dataclasses.replace(CONFIG, share_samples=shared, translate=1.0, d_norm=d_norm, penalty="none")
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    drawn, judged = list[torch.Tensor](), list[torch.Tensor]()
+    state.generator.register_forward_hook(lambda network, inputs, faces: drawn.append(faces.detach().clone()))
+    state.discriminator.register_forward_pre_hook(lambda network, inputs: judged.append(inputs[0].detach().clone()))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        train.train(run, state, every(pack), monitor, lambda: False)
+    assert len(drawn) == state.step * (1 if shared else 2)
+    calls = 4 if d_norm == "batch" else 3  # samples apart from the faces: BatchNorm must not mix them
+    assert len(judged) == state.step * calls
+    for call in range(0, len(judged), calls):
+        fakes, reals = (torch.cat(judged[call : call + calls - 2])[half] for half in (slice(4, 8), slice(0, 4)))
+        assert torch.equal(fakes, judged[call + calls - 2]) is shared
+        assert torch.equal(reals, judged[call + calls - 1]) or not shared  # else shifted in other ways
 
 
 @pytest.mark.parametrize("penalty", ["approximate", "exact", "gp"])
@@ -273,7 +294,7 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
         with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
             train.train(run, state, every(pack), monitor, lambda: False)
         states.append(state)
-        assert max(taken) == most
+        assert max(taken) == 2 * most
     assert capsys.readouterr().out.splitlines() == [
         f"out of memory: from step 1 on each batch of 4 goes through the networks in {parts} parts, which is slower; "
         "BatchNorm sees one part at a time, else nothing changes"
