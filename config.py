@@ -226,8 +226,8 @@ class TrainConfig:
     penalty_every: int = 8
     penalty_noise: float = 0.1
     clip: float = 0.0
-    lr1: float = 3e-4
-    lr2: float = 3e-4
+    lr1: float = 6e-4
+    lr2: float = 6e-4
     anneal: float = 0.5
     beta1: float = 0.0
     beta2: float = 0.99
@@ -569,7 +569,7 @@ class Few:
     options: Mapping[str, Any]
 
 
-FEW = (Few(most_faces=1000, options={"freeze": 2, "translate": 0.6, "colour": 0.5}),)
+FEW = (Few(most_faces=1000, options={"lr1": 3e-4, "lr2": 3e-4, "freeze": 2, "translate": 0.6, "colour": 0.5}),)
 """What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs
 nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
 

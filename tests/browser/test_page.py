@@ -119,7 +119,7 @@ def check(panes: dict[str, dict[str, Any]], step: int) -> None:
     assert "too early to say" in panes["How it is going"]["text"]
     assert panes[samples]["shades"] > 20
     assert panes["Faces it learns from"]["shades"] > 100
-    assert re.search(r"lr1\s+0\.0003", panes["Options"]["text"])
+    assert re.search(r"lr1\s+0\.0006", panes["Options"]["text"])
     for title, curves in CURVES.items():
         assert len([width for width in panes[title]["curves"] if width > 50]) >= curves, title
         assert panes[title]["axes"][0] == ("logit" if "last steps" in title else "images seen")

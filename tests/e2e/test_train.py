@@ -435,7 +435,7 @@ def test_a_loss_that_stays_nan_stops_after_three_attempts_and_leaves_a_usable_fi
     result = run_here("train.py", *words)
     assert result.returncode == 2
     assert result.stdout.count("back to step 0") == 3
-    assert "lower --lr1 (0.0003) and --lr2" in one_line(result.stderr)
+    assert "lower --lr1 (0.0006) and --lr2" in one_line(result.stderr)
     latest = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
     assert all(torch.isfinite(weight).all() for weight in latest["generator"].values())
 

@@ -206,7 +206,7 @@ def test_three_roll_backs_are_the_most(pack: Pack, tmp_path: Path) -> None:
             return super().__call__(step) * float("nan")
 
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, log_every=1))
-    with pytest.raises(ConfigError, match=r"after 3 attempts .* lower --lr1 \(0\.0003\)"):
+    with pytest.raises(ConfigError, match=r"after 3 attempts .* lower --lr1 \(0\.0006\)"):
         trained(run, Never(pack, np.arange(18), 4, 0, CPU))
     assert checkpoint.load(run.latest)["step"] == 0
 
