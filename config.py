@@ -669,7 +669,10 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
         typed = {**typed, "init": RELEASED}
     of_the_book = typed.get("netg_path") or typed.get("netd_path")
     preset: Preset = typed.get("preset", "book" if of_the_book else "default")
-    return config_type(**{"preset": preset, **PRESETS[preset], **typed})
+    config = config_type(**{"preset": preset, **PRESETS[preset], **typed})
+    if "up" in typed and config.arch != "dcgan":
+        raise ConfigError(f"--up: belongs to --arch=dcgan, {config.arch} has a way of its own; leave it out")
+    return config
 
 
 def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:

@@ -79,15 +79,20 @@ def command_line(
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
+    speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
         if "--help" in argv or "-h" in argv:
-            show(help_text(config_type, program, shutil.get_terminal_size().columns))
+            if speaks:
+                show(help_text(config_type, program, shutil.get_terminal_size().columns))
             return
         typed = parse(config_type, argv)
-        run(resolve(config_type, typed), typed)
+        config = resolve(config_type, typed)
+        speaks = True
+        run(config, typed)
     except UserError as error:
         message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        print(f"{program}: {message}", file=sys.stderr)
+        if speaks:
+            print(f"{program}: {message}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)

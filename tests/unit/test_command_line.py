@@ -251,6 +251,18 @@ def test_user_errors_of_the_run_take_one_line(kind: type[Exception], capsys: pyt
     assert capsys.readouterr().err == "train.py: no faces: in  here look there\n"
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_of_several_processes_one_answers_a_wrong_option_and_any_its_own_error(
+    rank: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    for words, lines in ((["--batchsize=3"], 1 - int(rank)), ([], 1)):
+        with pytest.raises(SystemExit) as stop:
+            command_line(TrainConfig, run_with(DataError("other faces")), words)
+        assert stop.value.code == 2
+        assert len(capsys.readouterr().err.splitlines()) == lines
+
+
 def test_bugs_keep_their_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         command_line(TrainConfig, run_with(ZeroDivisionError()), [])

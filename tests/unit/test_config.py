@@ -124,6 +124,12 @@ def test_depths_belong_to_residual_networks() -> None:
     assert "--arch=resnet" in refusal(TrainConfig, depths=(1, 1, 1, 1))
 
 
+def test_doubling_belongs_to_dcgan() -> None:
+    with pytest.raises(ConfigError, match="--up: belongs to --arch=dcgan"):
+        resolve(TrainConfig, {"arch": "resnet", "up": "nearest"})
+    assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
+
+
 def test_typed_option_wins_over_the_preset_even_with_the_default_value() -> None:
     typed = {"preset": "book", "batch_size": 8, "g_every": TrainConfig().g_every}
     config = resolve(TrainConfig, typed)
