@@ -20,7 +20,7 @@ from gan.faces import Pack
 from gan.monitor import Monitor
 from gan.plan import Leg
 from gan.ranks import Ranks
-from gan.run import Run, TrainingState
+from gan.run import Run, TrainingState, resumed
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
@@ -327,6 +327,19 @@ def test_a_run_that_leaves_its_budget_has_its_rates_again(pack: Pack, tmp_path: 
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert [o.param_groups[0]["lr"] for o in (state.g_optimizer, state.d_optimizer)] == [CONFIG.lr1, CONFIG.lr2]
+
+
+def test_a_run_from_before_goes_on_as_it_began(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    trained(run, every(pack))
+    content = checkpoint.load(run.latest)
+    later = ("share_samples", "projected", "up")
+    for name in later:
+        del content["config"][name]
+    checkpoint.save(run.latest, content)
+    config, _ = resumed(TrainConfig(), {}, run.latest)
+    assert [getattr(config, name) for name in later] == [False, False, "transposed"]
+    assert config.lr1 == CONFIG.lr1
 
 
 class TestBatches:
