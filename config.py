@@ -673,10 +673,11 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
         typed = {**typed, "init": RELEASED}
     of_the_book = typed.get("netg_path") or typed.get("netd_path")
     preset: Preset = typed.get("preset", "book" if of_the_book else "default")
-    config = config_type(**{"preset": preset, **PRESETS[preset], **typed})
-    if "up" in typed and config.arch != "dcgan":
-        raise ConfigError(f"--up: belongs to --arch=dcgan, {config.arch} has a way of its own; leave it out")
-    return config
+    values = {"preset": preset, **PRESETS[preset], **typed}
+    arch = values.get("arch", "dcgan")
+    if "up" in typed and arch != "dcgan":
+        raise ConfigError(f"--up: belongs to --arch=dcgan, {arch} has a way of its own; leave it out")
+    return config_type(**values)
 
 
 def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
