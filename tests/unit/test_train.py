@@ -280,6 +280,23 @@ def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
         assert torch.equal(reals, judged[call + calls - 1]) or not shared  # else shifted in other ways
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_in_parts_samples_are_drawn_again_from_the_same_latents_where_both_networks_share_them(
+    pack: Pack, tmp_path: Path, shared: bool
+) -> None:
+    config = dataclasses.replace(CONFIG, share_samples=shared)
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    little_memory(state, 1)
+    latents = list[torch.Tensor]()
+    state.generator.register_forward_pre_hook(lambda network, inputs: latents.append(inputs[0].clone()))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        train.train(run, state, every(pack), monitor, lambda: False)
+    assert len(latents) == 8 * state.step  # four parts for each network
+    for first in range(0, len(latents), 8):
+        for d_part, g_part in zip(latents[first : first + 4], latents[first + 4 : first + 8], strict=True):
+            assert torch.equal(d_part, g_part) is shared
+
+
 @pytest.mark.parametrize("penalty", ["approximate", "exact", "gp"])
 def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], penalty: Any
