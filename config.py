@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-BEFORE: Mapping[str, Any] = {"projected": False, "up": "transposed"}
+BEFORE: Mapping[str, Any] = {"projected": False, "patch": False, "up": "transposed"}
 """What networks have whose checkpoints do not know these options, which came later."""
 RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False}
 """The same of whole runs."""
@@ -71,6 +71,7 @@ class ModelConfig:
         widths: channels of both networks at each of `resolutions`; None takes them from ngf and ndf.
         depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
         projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
+        patch: whether its heads then judge each place of a face, see `gan.losses`.
         up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
     """
 
@@ -85,6 +86,7 @@ class ModelConfig:
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
     projected: bool = False
+    patch: bool = False
     up: Up = "transposed"
 
     @property
@@ -146,6 +148,8 @@ class TrainConfig:
         d_norm: normalisation in the discriminator.
         projected: let the discriminator also judge by what an encoder sees that comes with the program and knows anime
             faces: good faces come sooner by far; --noprojected trains from nothing.
+        patch: with projected: take the loss at each place of a face, so that a broken one counts in full; --nopatch
+            takes it of the mean of all places.
         up: how the generator of dcgan doubles its size: by the book's transposed convolutions, which draw
             chequerboards, or by nearest neighbours and a convolution.
         to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
@@ -218,6 +222,7 @@ class TrainConfig:
     depths: tuple[int, ...] | None = None
     d_norm: Norm = "none"
     projected: bool = True
+    patch: bool = True
     up: Up = "nearest"
     to_rgb: ToRGB = "slim"
     loss: Loss = "rp"

@@ -69,10 +69,12 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
-        self.projected = Projected() if config.projected else None
+        self.projected, self.patch = Projected() if config.projected else None, config.patch
 
     def forward(self, faces: Tensor, seen: list[Tensor] | None = None) -> Tensor:
         """Judge faces: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
+
+        With `patch` each head has a logit for each place of its map: (N, 4, P), the first column everywhere the same.
 
         Args:
             faces: in [-1, 1].
@@ -81,7 +83,10 @@ class Discriminator(nn.Module):
         logits = self.plain(faces)
         if self.projected is None:
             return logits
-        return torch.cat([logits[:, None], self.projected(self.look(faces) if seen is None else seen)], 1)
+        heads = self.projected(self.look(faces) if seen is None else seen)
+        if not self.patch:
+            return torch.cat([logits[:, None], heads.mean(2)], 1)
+        return torch.cat([logits[:, None, None].expand(-1, 1, heads.shape[2]), heads], 1)
 
     def look(self, faces: Tensor) -> list[Tensor]:
         """What its frozen encoder makes of faces, which does not change in training; nothing where there is none."""
@@ -138,8 +143,8 @@ class Projected(nn.Module):
         return [seen / scale for seen, scale in zip(maps, self.scales, strict=True)]
 
     def forward(self, seen: list[Tensor]) -> Tensor:
-        """What `look` has seen in N faces -> (N, 3): a logit of each head, the mean over its places."""
-        return torch.stack([head(depth).mean((1, 2, 3)) for head, depth in zip(self.heads, seen, strict=True)], 1)
+        """What `look` has seen in N faces -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
+        return torch.stack([head(depth).flatten(1) for head, depth in zip(self.heads, seen, strict=True)], 1)
 
 
 def head(seen: int, width: int, halvings: int) -> nn.Sequential:

@@ -1,8 +1,9 @@
 """Adversarial losses and gradient penalties, as formulas on logits. Pure: no state, no randomness of their own.
 
 Logits are raw outputs of the discriminator, high for real, shape (N,), or (N, K) where it has K heads: each head has a
-loss of its own, and they are summed. softplus keeps a useful gradient at every logit, where a logarithm of a sigmoid
-rounds to nothing.
+loss of its own, and they are summed. Heads that judge P places of an image give (N, K, P); the loss is taken at each
+place and then the mean, so that places already won count less than a broken one (Isola et al. 2017). softplus keeps a
+useful gradient at every logit, where a logarithm of a sigmoid rounds to nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
             `hinge` (Lim and Ye 2017, Miyato et al. 2018, eq. 16); `rahinge` (relativistic average hinge:
             Jolicoeur-Martineau 2019, appendix; the book's second edition); `rp` (relativistic pairing, the same paper,
             as used by Huang et al. 2024); `wgan` (Arjovsky et al. 2017, eq. 3).
-        real_logits: logits of reals, (N,) or (N, K).
-        fake_logits: logits of fakes, likewise; for `rp` paired with the reals by position.
+        real_logits: logits of reals, (N,), (N, K) or (N, K, P).
+        fake_logits: logits of fakes, likewise; for `rp` paired with the reals by position, place by place.
 
     Returns:
         The mean loss, a scalar in float32.
@@ -56,7 +57,7 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
 
     Args:
         loss: as in `discriminator_loss`.
-        real_logits: logits of reals, (N,) or (N, K), a constant here; None where the loss needs none.
+        real_logits: logits of reals, (N,), (N, K) or (N, K, P), constants here; None where the loss needs none.
         fake_logits: logits of fakes, likewise.
 
     Returns:
@@ -75,8 +76,8 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
 
 
 def mean(losses: Tensor) -> Tensor:
-    """Over the batch, of the sum over heads: (N,) or (N, K) -> a scalar."""
-    return losses.mean(0).sum()
+    """Over the batch and places, of the sum over heads: (N,), (N, K) or (N, K, P) -> a scalar."""
+    return losses.mean(0).sum() if losses.ndim < 3 else losses.mean((0, 2)).sum()
 
 
 def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:

@@ -247,6 +247,19 @@ def test_gp_is_taken_between_reals_and_fakes_at_a_place_of_each_pair_alone() -> 
 
 
 @pytest.mark.parametrize("loss", get_args(Loss))
+def test_places_have_losses_of_their_own_that_are_averaged(loss: Loss) -> None:
+    random = torch.Generator().manual_seed(0)
+    real, fake = (torch.randn(6, 3, 4, generator=random) for _ in range(2))
+    columns = [(real[:, :, i], fake[:, :, i]) for i in range(4)]
+    expected = sum(discriminator_loss(loss, r, f) for r, f in columns) / 4
+    torch.testing.assert_close(discriminator_loss(loss, real, fake), expected)
+    expected = sum(generator_loss(loss, r, f) for r, f in columns) / 4
+    torch.testing.assert_close(generator_loss(loss, real, fake), expected)
+    same = real[:, :, :1].expand(-1, -1, 4), fake[:, :, :1].expand(-1, -1, 4)
+    torch.testing.assert_close(discriminator_loss(loss, *same), discriminator_loss(loss, *columns[0]))
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
 def test_heads_have_losses_of_their_own_that_are_summed(loss: Loss) -> None:
     random = torch.Generator().manual_seed(0)
     real, fake = (torch.randn(6, 3, generator=random) for _ in range(2))

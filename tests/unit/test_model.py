@@ -385,7 +385,7 @@ PROJECTED = changed(SMALL, projected=True)
 @pytest.mark.parametrize("size", IMAGE_SIZES)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_projected_heads_judge_faces_of_every_size(size: int, channels: int) -> None:
-    discriminator = Discriminator(changed(PROJECTED, image_size=size, channels=channels))
+    discriminator = Discriminator(changed(PROJECTED, image_size=size, channels=channels)).eval()
     faces = torch.rand(3, channels, size, size, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
     logits = discriminator(faces)
@@ -393,6 +393,12 @@ def test_projected_heads_judge_faces_of_every_size(size: int, channels: int) -> 
     assert logits.shape == (3, 4)
     assert logits.unique().numel() == 12
     assert torch.isfinite(logits).all()
+    discriminator.patch = True
+    places = discriminator(faces)
+    assert places.shape == (3, 4, (size // 16) ** 2)
+    assert (places[:, 0] == places[:, 0, :1]).all()  # what judges whole faces says the same everywhere
+    assert places[:, 1:].unique().numel() == 9 * places.shape[2]
+    torch.testing.assert_close(places.mean(2), logits)
 
 
 def test_projected_heads_have_columns_of_their_own() -> None:
@@ -400,7 +406,8 @@ def test_projected_heads_have_columns_of_their_own() -> None:
     faces = torch.rand(4, 3, 32, 32) * 2 - 1
     assert discriminator.projected is not None
     torch.testing.assert_close(discriminator(faces)[:, 0], discriminator.plain(faces))
-    torch.testing.assert_close(discriminator(faces)[:, 1:], discriminator.projected(discriminator.look(faces)))
+    heads = discriminator.projected(discriminator.look(faces))
+    torch.testing.assert_close(discriminator(faces)[:, 1:], heads.mean(2))
 
 
 def test_the_encoder_of_projected_heads_is_saved_but_nothing_trains_it() -> None:
