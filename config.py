@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-BEFORE: Mapping[str, Any] = {"projected": False, "patch": False, "up": "transposed"}
+BEFORE: Mapping[str, Any] = {"projected": False, "patch": False, "up": "transposed", "growth": "book"}
 """What networks have whose checkpoints do not know these options, which came later."""
 RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False}
 """The same of whole runs."""
@@ -31,6 +31,7 @@ Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
 ToRGB = Literal["book", "smooth", "slim"]
 Up = Literal["transposed", "nearest"]
+Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -73,6 +74,7 @@ class ModelConfig:
         projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
         patch: whether its heads then judge each place of a face, see `gan.losses`.
         up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
+        growth: through which sizes the generator's maps grow, see `growing`.
     """
 
     arch: Arch
@@ -88,6 +90,7 @@ class ModelConfig:
     projected: bool = False
     patch: bool = False
     up: Up = "transposed"
+    growth: Growth = "book"
 
     @property
     def last_factor(self) -> int:
@@ -99,6 +102,14 @@ class ModelConfig:
         """Pixels of the feature maps before the last up-sampling: 4, 8, 16, 32 for faces of 96."""
         doublings = (self.image_size // self.last_factor // 4).bit_length()
         return tuple(4 * 2**i for i in range(doublings))
+
+    @property
+    def growing(self) -> tuple[int, int]:
+        """Pixels of the generator's first feature map, and the factor of its last up-sampling.
+
+        The book's are 4 and, for faces of 96, 3; with doublings alone such a face grows 6-12-24-48-96.
+        """
+        return (6, 2) if self.growth == "doubling" and self.last_factor == 3 else (4, self.last_factor)
 
     def default_widths(self, width: int) -> tuple[int, ...]:
         """Channels at each of `resolutions` where none are given: twice as many for each halving, at most 8 `width`."""
@@ -152,6 +163,8 @@ class TrainConfig:
             takes it of the mean of all places.
         up: how the generator of dcgan doubles its size: by the book's transposed convolutions, which draw
             chequerboards, or by nearest neighbours and a convolution.
+        growth: sizes that a generated face grows through: by doublings alone, at 96 pixels 6, 12, 24, 48; or as in the
+            book, where the last step is threefold: 4, 8, 16, 32. They differ at 48, 96 and 192 pixels.
         to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
             same for less time.
         loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
@@ -224,6 +237,7 @@ class TrainConfig:
     projected: bool = True
     patch: bool = True
     up: Up = "nearest"
+    growth: Growth = "doubling"
     to_rgb: ToRGB = "slim"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
@@ -472,6 +486,7 @@ _BOOK: dict[str, Any] = {
     "d_norm": "batch",
     "projected": False,
     "up": "transposed",
+    "growth": "book",
     "to_rgb": "book",
     "loss": "bce",
     "penalty": "none",

@@ -197,14 +197,14 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
 
 
 def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_path: Path, run_here: Command) -> None:
-    words = [*SMALL, f"--data_path={faces}", "--up=transposed"]
+    words = [*SMALL, f"--data_path={faces}", "--up=transposed", "--growth=book"]
     assert run_here("train.py", *words, "--run=old", "--max_epoch=1").returncode == 0
     path = tmp_path / "checkpoints/old/latest.pt"
     content = checkpoint.load(path)
     for name in ("leg", "finished"):
         del content[name]
     for options in (content["config"], content["model"]):
-        del options["projected"], options["up"]
+        del options["projected"], options["patch"], options["up"], options["growth"]
     checkpoint.save(path, content)
 
     done = run_here("train.py", "--resume", "--max_epoch=2")

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -21,6 +21,7 @@ from config import (
     ConfigError,
     DataError,
     GenerateConfig,
+    Growth,
     ModelConfig,
     TrainConfig,
     UserError,
@@ -111,6 +112,10 @@ def test_faces_are_grey_or_coloured(channels: int) -> None:
 )
 def test_widths_and_depths_have_a_number_for_each_resolution(size: int, resolutions: tuple[int, ...]) -> None:
     assert TrainConfig(image_size=size).model.resolutions == resolutions
+    for growth in get_args(Growth):
+        first, last = TrainConfig(image_size=size, growth=growth).model.growing
+        assert first * 2 ** (len(resolutions) - 1) * last == size
+        assert last == (3 if growth == "book" and size in (48, 96, 192) else 2)
     fitting: dict[str, Any] = {"arch": "resnet", "image_size": size, "depths": (2,) * len(resolutions)}
     resolve(TrainConfig, {**fitting, "widths": (8,) * len(resolutions)})
     said = refusal(TrainConfig, **{**fitting, "depths": (1, 1)})
@@ -246,7 +251,7 @@ def test_stored_value_out_of_range_is_refused() -> None:
 
 def test_model_is_the_part_that_decides_the_shapes() -> None:
     config = resolve(TrainConfig, {"preset": "book", "image_size": 64, "nz": 7, "ngf": 5, "ndf": 6})
-    expected = ModelConfig(arch="dcgan", image_size=64, nz=7, ngf=5, ndf=6, d_norm="batch", to_rgb="book")
+    expected = ModelConfig(arch="dcgan", image_size=64, nz=7, ngf=5, ndf=6, d_norm="batch", to_rgb="book", patch=True)
     assert config.model == expected
 
 
