@@ -21,7 +21,7 @@ from config import Arch, ModelConfig, Norm, ToRGB
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
 FEW_PIXELS = 6
-"""Pixels up to which `NearestConv` in low precision is computed as it is described: 1.3 to 1.5 times as fast on CPUs."""
+"""Pixels up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs."""
 
 
 class Generator(nn.Module):
