@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 BEFORE: Mapping[str, Any] = {"projected": False, "patch": False, "up": "transposed", "growth": "book"}
 """What networks have whose checkpoints do not know these options, which came later."""
-RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False}
+RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.0}
 """The same of whole runs."""
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
@@ -191,6 +191,8 @@ class TrainConfig:
         freeze: first convolutions of the discriminator that keep the weights they start with; with --init its later
             layers then learn from few faces without forgetting what the early ones see.
         holdout: share of a set of 2,000 faces or more that is kept from training, for evaluation.
+        typical: share of the other faces of such a set to learn from, those most like all; scans in one colour and
+            pictures of no face stay out. 1 takes all, as do fewer faces and drawn ones.
         seed: fixes all randomness of the run.
         num_workers: processes that decode the faces; by default one a core.
         precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
@@ -259,6 +261,7 @@ class TrainConfig:
     colour: float = 0.0
     freeze: int = 0
     holdout: float = 0.05
+    typical: float = 0.8
     seed: int = 0
     num_workers: int | None = None
     precision: Precision = "auto"
@@ -501,6 +504,7 @@ _BOOK: dict[str, Any] = {
     "flip": 0.0,
     "translate": 0.0,
     "holdout": 0.0,
+    "typical": 1.0,
 }
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {},
@@ -521,6 +525,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "anneal": 0.0,
         "g_every": 5,
         "share_samples": False,
+        "typical": 1.0,
     },
     # Gulrajani et al. 2017, algorithm 1.
     "wgan-gp": {
@@ -537,6 +542,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "beta2": 0.9,
         "g_every": 5,
         "share_samples": False,
+        "typical": 1.0,
     },
 }
 """Options by preset. An option typed by the user wins over its preset."""
@@ -638,6 +644,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "colour": (0, 1),
     "freeze": (0, math.inf),
     "holdout": (0, 0.5),
+    "typical": (0.01, 1),
     "seed": (0, 2**53),
     "num_workers": (1, 1024),
     "log_every": (1, math.inf),

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
-from gan import evaluation, features, report, sampling
+from gan import evaluation, features, report, sampling, selection
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line
 from gan.device import choose_device
@@ -251,6 +251,9 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
         if own.digest == origin["digest"]:
             pack, certain = own, True
     training, held_out = pack.split(origin.get("holdout", TrainConfig.holdout))
+    chosen = selection.unpacked(origin.get("chosen_faces"), pack) if certain else None
+    if chosen is not None:
+        training, held_out = training[chosen[training]], held_out[chosen[held_out]]
     # Equal faces would be each other's nearest; and in a random order those of one folder do not come first.
     random = np.random.default_rng(0)
     training, held_out = (

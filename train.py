@@ -388,13 +388,18 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
     if ranks.share(pack.digest) != pack.digest:
         raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
     training, held_out = pack.split(config.holdout)
-    faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
     if content is not None and content["faces"]["digest"] != pack.digest:
         raise CheckpointError(
             f"{path or folder}: has other faces than {config.data_path} ({content['faces']['training']} then, "
             f"{len(training)} now); give its own --data_path, or start a new run from its weights: "
             f"--init={path or folder}"
         )
+    chosen = preparing.choose_faces(config, content, pack, training, held_out, device) if ranks.first else None
+    chosen = ranks.share(chosen)
+    every, alike = training, held_out
+    if chosen is not None:  # what measures is compared with all kinds of faces all the same
+        training, alike = training[chosen[training]], held_out[chosen[held_out]]
+    faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
     try:
         precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
         if content is None and ranks.first:
@@ -407,7 +412,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             compiled = ranks.world == 1 and preparing.choose_compile(config, device, precision, since, len(training))
         part = ranks.part(config.batch_size)
         batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip, part)
-        run = Run(folder, config, device, precision, faces, ranks, compiled)
+        run = Run(folder, config, device, precision, faces, ranks, compiled, chosen)
         print(
             f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}"
             f"{f'; {ranks.world} processes' if ranks.world > 1 else ''}",
@@ -427,11 +432,11 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         if state.finished:
             print(f"this run has finished; to go on: python train.py --resume={folder} {preparing.extension(config)}")
             return
-        judge = preparing.open_judge(run, pack, training, held_out) if ranks.first else None
+        judge = preparing.open_judge(run, pack, every, held_out) if ranks.first else None
         with alone(run.folder) if content is None and ranks.first else contextlib.nullcontext():
             if ranks.first:
                 run.write_config()
-            sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, held_out), since)
+            sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise

@@ -87,6 +87,11 @@ class Pack:
         """Sixteen hexadecimal digits that tell these faces at this size from others, wherever they lie."""
         return hashlib.sha256(b"%d:" % self.pixels.shape[1] + self.hashes.astype("<u4").tobytes()).hexdigest()[:16]
 
+    @property
+    def many(self) -> bool:
+        """Whether there are so many that some can be spared."""
+        return len(self.hashes) >= LEAST_TO_HOLD_OUT
+
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
         """Part the faces by hash, so that equal ones stay together.
 
@@ -96,7 +101,7 @@ class Pack:
         Returns:
             Indices to train on and indices held out, int64, ascending.
         """
-        share = holdout if len(self.hashes) >= LEAST_TO_HOLD_OUT else 0.0
+        share = holdout if self.many else 0.0
         held = self.hashes < share * 2.0**32
         return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)
 

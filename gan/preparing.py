@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from config import FEW, SYNTHETIC, CheckpointError, Precision, TrainConfig
-from gan import checkpoint, features, health, latent, plan, run_report, tensorboard_log, visdom_page
+from gan import checkpoint, features, health, latent, plan, run_report, selection, tensorboard_log, visdom_page
 from gan.device import describe
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces
@@ -70,6 +72,46 @@ def planned(
         f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
     )
     return chosen.config
+
+
+def choose_faces(
+    config: TrainConfig,
+    content: Mapping[str, Any] | None,
+    pack: Pack,
+    training: np.ndarray,
+    held_out: np.ndarray,
+    device: torch.device,
+) -> np.ndarray | None:
+    """Whether each face of a pack is typical enough to learn from; None where all are taken. Says so.
+
+    Args:
+        config: the run's.
+        content: of its checkpoint, which knows what was chosen; None for a new run.
+        pack: the faces.
+        training: indices of those to train on.
+        held_out: indices of those held out.
+        device: where to look at them; that may take a tenth of a budget.
+    """
+    if content is not None:
+        return selection.unpacked(content.get("chosen_faces"), pack)
+    if config.typical == 1 or not pack.many or config.data_path == SYNTHETIC:
+        return None
+    until = math.inf if config.budget is None else time.perf_counter() + 6 * config.budget
+
+    def looked_at(faces: int) -> None:
+        bar.update(faces)
+        if time.perf_counter() > until:
+            raise TimeoutError
+
+    extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
+    try:
+        with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
+            chosen = selection.typical(pack, training, held_out, config.typical, extractor, looked_at)
+    except TimeoutError:
+        print("to tell which faces are typical would take more than a tenth of the budget: all are taken")
+        return None
+    print(f"learning from the most typical {config.typical:.0%} of the faces; from all of them: --typical=1")
+    return chosen
 
 
 def choose_compile(config: TrainConfig, device: torch.device, precision: Precision, since: float, faces: int) -> bool:

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
@@ -155,6 +156,7 @@ class Run:
         faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
         ranks: this process among those that train it.
         compiled: whether torch.compile compiles the networks.
+        chosen: whether each face of the pack is typical enough to learn from; None where that does not matter.
     """
 
     folder: Path
@@ -164,6 +166,7 @@ class Run:
     faces: dict[str, Any]
     ranks: Ranks = dataclasses.field(default_factory=Ranks)
     compiled: bool = False
+    chosen: np.ndarray | None = None
 
     @property
     def latest(self) -> Path:
@@ -223,7 +226,8 @@ class Run:
 
     def _content(self, state: TrainingState, seconds: float) -> dict[str, Any]:
         seen = state.step * self.config.batch_size
-        return {**self.describe(), **state.content(), "images_seen": seen, "seconds": seconds}
+        chosen = {} if self.chosen is None else {"chosen_faces": torch.from_numpy(np.packbits(self.chosen))}
+        return {**self.describe(), **state.content(), **chosen, "images_seen": seen, "seconds": seconds}
 
     def _prune(self) -> None:
         """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due."""

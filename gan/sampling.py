@@ -117,6 +117,7 @@ def load(path: Path, on: torch.device) -> Sampler:
     checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
     options = content["config"]
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
+    known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
     origin = {**known, **content["faces"]} if "faces" in content else {}
     return _sampler(generator, discriminator, model, on, content["images_seen"], origin)
 

@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 
 from config import FEW, RELEASED
-from gan import checkpoint, synthetic
+from gan import checkpoint, selection, synthetic
+from gan import faces as faces_module
 from gan import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,6 +195,32 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
     assert "going on from step 5," in result.stdout
     assert checkpoint.load(again / "checkpoints/a/step-00000015.pt")["step"] == 15
     assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
+
+
+def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
+    make_faces: Callable[..., list[Path]], tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faces_module, "LEAST_TO_HOLD_OUT", 100)
+    make_faces(tmp_path / "many", 120, size=32)
+    words = [*SMALL, "--data_path=many", "--eval_images=0", "--holdout=0.2", "--typical=0.5"]
+    done = run_here("train.py", *words, "--run=whole", "--max_epoch=2")
+    assert done.returncode == 0, done.stderr
+    assert "learning from the most typical 50% of the faces; from all of them: --typical=1" in done.stdout
+    assert run_here("train.py", *words, "--run=parted", "--max_epoch=1").returncode == 0
+
+    monkeypatch.setattr(selection, "typical", None)  # it is not chosen again
+    done = run_here("train.py", "--resume", "--max_epoch=2")
+
+    assert done.returncode == 0, done.stderr
+    whole, parted = (tmp_path / f"checkpoints/{run}/latest.pt" for run in ("whole", "parted"))
+    assert differences(state_of(whole), state_of(parted)) == []
+    content = checkpoint.load(parted)
+    trained_on, held_out = content["faces"]["training"], content["faces"]["held_out"]
+    assert trained_on == round((120 - held_out) / 2)
+    assert 0 < held_out < 48
+    done = run_here("evaluate.py", f"--fake={parted}", "--nogpu", "--n=50")
+    assert done.returncode == 0, done.stderr
+    assert f"all {trained_on} faces it was trained on" in done.stdout
 
 
 def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_path: Path, run_here: Command) -> None:

@@ -14,7 +14,7 @@ LEVELS = (
     "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks "
     "gan.run_report",
     "gan.sampling gan.run gan.batches gan.features gan.cleaning",
-    "gan.evaluation gan.cleaning_report gan.step",
+    "gan.evaluation gan.cleaning_report gan.step gan.selection",
     "gan.report gan.preparing",
     "train generate evaluate prepare export app",
 )

@@ -1,0 +1,88 @@
+"""Which faces to learn from: the most typical ones.
+
+Among pictures from anywhere are scans in one colour, faces under hair, and pictures of no face at all. A generator that
+has learned its faces well draws those too. DeVries et al. 2020, "Instance selection for GANs", leave out the faces to
+which a Gaussian, fitted to the features of all, gives the least likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gan import features
+from gan.faces import Pack
+from gan.features import Extractor
+from gan.latent import stream
+
+FITTED = 20_000
+"""Faces that the Gaussian is fitted to, at most."""
+CHUNK = 2000
+"""Faces whose features are in memory at a time."""
+
+
+def typical(
+    pack: Pack,
+    training: np.ndarray,
+    held_out: np.ndarray,
+    share: float,
+    extractor: Extractor,
+    done: Callable[[int], object] = lambda n: None,
+) -> np.ndarray:
+    """Find the most typical faces to train on, and those held out that are as typical.
+
+    Args:
+        pack: the faces.
+        training: indices of those to train on, (n,).
+        held_out: indices of those held out.
+        share: of those to train on, from 0 to 1.
+        extractor: which features; they are kept beside the pack.
+        done: called with a number of faces whenever so many more have been looked at.
+
+    Returns:
+        Whether each face of the pack is one of them, (N,), bool.
+    """
+    for lot in lots(np.concatenate([training, held_out])):
+        features.of_pack(extractor, pack, lot, done)  # known from here on
+    distance = fitted(pack, np.sort(stream(0, 0, "typical").permutation(training)[:FITTED]), extractor)
+    of_training, of_held_out = (np.concatenate([distance(lot) for lot in lots(of)]) for of in (training, held_out))
+    kept = np.argsort(of_training, kind="stable")[: max(1, round(share * len(training)))]
+    chosen = np.zeros(len(pack.pixels), bool)
+    chosen[training[kept]] = True
+    chosen[held_out[of_held_out <= of_training[kept].max()]] = True
+    return chosen
+
+
+def unpacked(stored: Tensor | None, pack: Pack) -> np.ndarray | None:
+    """Whether each face of a pack is chosen, (N,) bool, from what a checkpoint keeps, packed; None where nothing."""
+    return None if stored is None else np.unpackbits(stored.cpu().numpy(), count=len(pack.pixels)).astype(bool)
+
+
+def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.ndarray], np.ndarray]:
+    """Fit a Gaussian to the features of some faces; what comes back gives any faces' distance from its middle.
+
+    The squared Mahalanobis distance: the greater, the less likely.
+    """
+    total, square = torch.zeros(extractor.width).double(), torch.zeros(extractor.width, extractor.width).double()
+    for lot in lots(some):
+        known = features.of_pack(extractor, pack, lot).double()
+        total, square = total + known.sum(0), square + known.T @ known
+    mean = total / len(some)
+    covariance = square / len(some) - mean[:, None] * mean
+    # Features that are the same in all faces, and fewer faces than features, must not divide by nothing.
+    covariance += 1e-3 * covariance.diagonal().mean().clamp(min=1e-9) * torch.eye(len(mean)).double()
+    factor = torch.linalg.cholesky(covariance)
+
+    def distance(indices: np.ndarray) -> np.ndarray:
+        known = features.of_pack(extractor, pack, indices).double()
+        return torch.linalg.solve_triangular(factor, (known - mean).T, upper=False).square().sum(0).numpy()
+
+    return distance
+
+
+def lots(indices: np.ndarray) -> list[np.ndarray]:
+    """Indices, a few at a time; at least one lot."""
+    return np.array_split(indices, -(-len(indices) // CHUNK) or 1)
