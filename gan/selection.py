@@ -32,13 +32,13 @@ def typical(
     extractor: Extractor,
     done: Callable[[int], object] = lambda n: None,
 ) -> np.ndarray:
-    """Find the most typical faces to train on, and those held out that are as typical.
+    """Find the most typical of the faces to train on, and of those held out.
 
     Args:
         pack: the faces.
         training: indices of those to train on, (n,).
         held_out: indices of those held out.
-        share: of those to train on, from 0 to 1.
+        share: of each, from 0 to 1.
         extractor: which features; they are kept beside the pack.
         done: called with a number of faces whenever so many more have been looked at.
 
@@ -48,11 +48,10 @@ def typical(
     for lot in lots(np.concatenate([training, held_out])):
         features.of_pack(extractor, pack, lot, done)  # known from here on
     distance = fitted(pack, np.sort(stream(0, 0, "typical").permutation(training)[:FITTED]), extractor)
-    of_training, of_held_out = (np.concatenate([distance(lot) for lot in lots(of)]) for of in (training, held_out))
-    kept = np.argsort(of_training, kind="stable")[: max(1, round(share * len(training)))]
     chosen = np.zeros(len(pack.pixels), bool)
-    chosen[training[kept]] = True
-    chosen[held_out[of_held_out <= of_training[kept].max()]] = True
+    for some in (training, held_out):  # each by itself: the faces that a Gaussian was fitted to are likelier
+        distances = np.concatenate([distance(lot) for lot in lots(some)])
+        chosen[some[np.argsort(distances, kind="stable")[: round(share * len(some))]]] = True
     return chosen
 
 
