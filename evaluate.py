@@ -337,7 +337,7 @@ def the_way_there(
             faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
         print(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)", flush=True)
-    faces = sampler.origin.get("training", 0) + sampler.origin.get("held_out", 0)
+    faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     return {
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
         f"measured in training, {min(faces, evaluation.JUDGED):,} samples each": measured_in_training(config.fake),

@@ -400,6 +400,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
     if chosen is not None:  # what measures is compared with all kinds of faces all the same
         training, alike = training[chosen[training]], held_out[chosen[held_out]]
     faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
+    faces["left_out"] = len(every) - len(training)
     try:
         precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
         if content is None and ranks.first:

@@ -217,6 +217,7 @@ def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
     content = checkpoint.load(parted)
     trained_on, held_out = content["faces"]["training"], content["faces"]["held_out"]
     assert trained_on == round((120 - held_out) / 2)
+    assert trained_on + content["faces"]["left_out"] + held_out == 120
     assert 0 < held_out < 48
     done = run_here("evaluate.py", f"--fake={parted}", "--nogpu", "--n=50")
     assert done.returncode == 0, done.stderr

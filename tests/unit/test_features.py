@@ -132,7 +132,7 @@ def test_a_pack_that_cannot_be_written_has_features_all_the_same(pack: Pack) -> 
 
 def test_a_missing_or_foreign_encoder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "ENCODER", tmp_path / "none.pt")
-    with pytest.raises(CheckpointError, match=r"none\.pt: no such checkpoint; .* --eval_images=0"):
+    with pytest.raises(CheckpointError, match=r"none\.pt: no such checkpoint; .* --eval_images=0 --typical=1"):
         features.load("faces", None, CPU)
     other = Encoder().state_dict()
     other["body.0.weight"] = torch.zeros(1)
