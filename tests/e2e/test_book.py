@@ -93,7 +93,8 @@ def test_its_generator_alone_trains_with_the_default_recipe(
 ) -> None:
     words = ["--nogpu", f"--data_path={faces}", "--run=a", "--max_epoch=1", "--batch_size=8", "--preset=default"]
     said(run_here("train.py", *words, f"--netg_path={weights[0]}"))
-    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["model"]["d_norm"] == "none"
+    model = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["model"]
+    assert (model["d_norm"], model["growth"]) == ("none", "book")
 
 
 def test_the_released_generator_is_a_start_without_naming_its_options(

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from config import FEW, RELEASED
-from gan import checkpoint, selection, synthetic
+from gan import checkpoint, preparing, selection, synthetic
 from gan import faces as faces_module
 from gan import run as run_module
 
@@ -203,6 +203,12 @@ def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
     monkeypatch.setattr(faces_module, "LEAST_TO_HOLD_OUT", 100)
     make_faces(tmp_path / "many", 120, size=32)
     words = [*SMALL, "--data_path=many", "--eval_images=0", "--holdout=0.2", "--typical=0.5"]
+    measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
+    ask = preparing.open_probe
+    monkeypatch.setattr(preparing, "open_judge", lambda run, pack, *of: measured.append((len(of[0]), len(of[1]))))
+    monkeypatch.setattr(
+        preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)
+    )
     done = run_here("train.py", *words, "--run=whole", "--max_epoch=2")
     assert done.returncode == 0, done.stderr
     assert "learning from the most typical 50% of the faces; from all of them: --typical=1" in done.stdout
@@ -219,6 +225,8 @@ def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
     assert trained_on == round((120 - held_out) / 2)
     assert trained_on + content["faces"]["left_out"] + held_out == 120
     assert 0 < held_out < 48
+    assert set(measured) == {(120 - held_out, held_out)}  # against all kinds of faces
+    assert set(probed) == {(trained_on, round(held_out / 2))}
     done = run_here("evaluate.py", f"--fake={parted}", "--nogpu", "--n=50")
     assert done.returncode == 0, done.stderr
     assert f"all {trained_on} faces it was trained on" in done.stdout
