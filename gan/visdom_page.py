@@ -22,14 +22,16 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gan import visdom_assets
 from gan.command_line import options_table
 from gan.curves import PANELS, Curves, Panel, histogram, smoothed
-from gan.health import Diagnosis
+
+if TYPE_CHECKING:
+    from gan.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
 INTERVAL = 6.0
 """Seconds between sendings, at least."""

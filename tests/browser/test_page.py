@@ -127,12 +127,17 @@ def check(panes: dict[str, dict[str, Any]], step: int) -> None:
     assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
 
 
-def test_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_goes_on(
+def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_goes_on(
     browser: Browser, server: Server, train: Callable[..., None]
 ) -> None:
     train("--run=one", "--max_epoch=6")
+    train("--run=two", "--max_epoch=8", "--seed=12")
     first = look(browser, server, "one")
     check(first, 29)
+    other = look(browser, server, "two")
+    check(other, 38)
+    assert re.search(r"seed\s+0", first["Options"]["text"])
+    assert re.search(r"seed\s+12", other["Options"]["text"])
     server.process.kill()
     server.process.wait()
     assert server.restart()
@@ -146,18 +151,6 @@ def test_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_g
         {title.partition(", step")[0]: pane["place"] for title, pane in panes.items()} for panes in (first, second)
     ]
     assert places[1] == {title: pytest.approx(place, abs=2) for title, place in places[0].items()}
-
-
-def test_two_runs_have_pages_of_their_own(browser: Browser, server: Server, train: Callable[..., None]) -> None:
-    train("--run=narrow", "--max_epoch=6")
-    train("--run=wide", "--max_epoch=8", "--seed=12")
-
-    narrow, wide = look(browser, server, "narrow"), look(browser, server, "wide")
-
-    check(narrow, 29)
-    check(wide, 38)
-    assert re.search(r"seed\s+0", narrow["Options"]["text"])
-    assert re.search(r"seed\s+12", wide["Options"]["text"])
 
 
 def test_runs_in_one_environment_are_beside_each_other(

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -19,6 +21,7 @@ from gan import visdom_assets, visdom_page
 from gan.health import Diagnosis
 from gan.visdom_page import Page, Server
 
+ROOT = Path(__file__).resolve().parents[2]
 OWN = Path(__import__("visdom").__file__).parent / "static"
 PICTURE = np.zeros((20, 30, 3), np.uint8)
 
@@ -66,9 +69,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(cache: Path) -> Iterator[Server]:
-    """A real server, whose page lacks its files: nobody looks at it here."""
+def mortal(cache: Path) -> Iterator[Server]:
+    """A real server to kill; its page lacks its files: nobody looks at it here."""
     server = Server(free_port(), OWN, keep=False)
+    assert server.wait()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real server for tests that leave it alive."""
+    with pytest.MonkeyPatch.context() as change:
+        change.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        visdom_assets.folder().parent.mkdir(parents=True)
+        server = Server(free_port(), OWN, keep=False)
     assert server.wait()
     yield server
     server.close()
@@ -99,12 +114,12 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
 
 
 def test_the_page_shows_what_the_curves_mean_and_how_logits_are_spread(server: Server, quick: None) -> None:
-    page = Page("http://127.0.0.1", server.port, "run", "run", {})
+    page = Page("http://127.0.0.1", server.port, "means", "means", {})
     page.diagnosis(Diagnosis("won", "<it> has won", "do this & that."), 50)
     page.logits(np.random.default_rng(0).normal(2, 1, 512), np.random.default_rng(1).normal(0, 1, 512))
     page.close()
 
-    shown = panes(server.port)
+    shown = panes(server.port, "means")
     assert "&lt;it&gt; has won</b><br>do this &amp; that." in shown["verdict"]["content"]
     real, fake = shown["spread"]["content"]["data"]
     assert (real["name"], fake["name"]) == ("real", "fake")
@@ -132,7 +147,8 @@ def test_runs_in_one_environment_have_panes_of_their_own_and_some_together(serve
     assert "losses" not in shown
 
 
-def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server, quick: None) -> None:
+def test_a_server_that_dies_and_comes_back_gets_everything_again(mortal: Server, quick: None) -> None:
+    server = mortal
     page = Page("http://127.0.0.1", server.port, "run", "run", {"lr1": 0.0003})
     page.picture("samples", "Samples", PICTURE, 50)
     told = page.row(row(50))
@@ -154,7 +170,8 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(server: Server,
     assert [("does not answer" in line, "answers again" in line) for line in told] == [(True, False), (False, True)] * 2
 
 
-def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: None) -> None:
+def test_our_own_server_is_started_again_when_it_dies(mortal: Server, quick: None) -> None:
+    server = mortal
     page = Page("http://127.0.0.1", server.port, "run", "run", {}, server)
     page.picture("samples", "Samples", PICTURE, 50)
     wait_for(lambda: "samples" in panes(server.port))
@@ -169,7 +186,8 @@ def test_our_own_server_is_started_again_when_it_dies(server: Server, quick: Non
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
-def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = mortal
     monkeypatch.setattr(visdom_page, "TIMEOUT", 0.5)
     page = Page("http://127.0.0.1", server.port, "run", "run", {})
     wait_for(lambda: "options" in panes(server.port))
@@ -189,6 +207,11 @@ def test_a_server_that_hangs_makes_nobody_wait(server: Server, quick: None, monk
     page.close()
 
     assert slowest < 0.3
+
+
+def test_the_server_does_without_torch() -> None:
+    look = "import sys; from gan import visdom_page; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=True)
 
 
 def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
