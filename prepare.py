@@ -21,7 +21,8 @@ from config import DataError, PrepareConfig
 from gan import cleaning, cleaning_report
 from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.command_line import command_line
-from gan.faces import CHUNK, RESERVE, in_processes, printable, unfinished_beside
+from gan.faces import RESERVE, unfinished_beside
+from gan.pictures import CHUNK, in_processes, printable
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"

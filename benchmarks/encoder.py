@@ -32,8 +32,9 @@ from config import ENCODER
 from gan import checkpoint
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE, WIDTHS, Encoder
-from gan.faces import SUFFIXES, open_pack
+from gan.faces import open_pack
 from gan.images import to_tensor
+from gan.pictures import SUFFIXES
 
 TEMPERATURE = 0.2
 HARM_GROUPS = 8

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from config import DataError
-from gan.faces import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, printable, reason, source, upright
+from gan.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, printable, reason, source, upright
 
 SIZE = 96
 """Height and width at which pictures are judged, pixels: those that the encoder knows."""

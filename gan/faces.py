@@ -5,65 +5,46 @@ Knows nothing of training and imports no torch: every process that decodes impor
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
-import functools
 import hashlib
-import io
-import itertools
 import json
 import math
-import multiprocessing
 import os
 import secrets
 import shutil
-import signal
 import stat
-import sys
-import threading
 import time
-import types
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError, features
+from PIL import Image
 from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
 from gan import synthetic, torchvision_data
+from gan.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
-AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
-# What may stand behind such a name. Not all that Pillow knows: for an EPS, say, it starts another program.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
 PACK_VERSION = 1
-CHUNK = 32  # pictures a worker takes at a time
-FEW = 256  # fewer pictures are decoded sooner than workers start
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
-LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
 LEAST_TO_HOLD_OUT = 2000  # faces
 GIVE = "give another with --data_path=FOLDER, or try faces drawn by the program: --data_path=synthetic"
 
-T = TypeVar("T")
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
 Shape = tuple[int, int, int]  # of a face: height, width, channels
-Work = tuple[Path, list[Picture], Shape, Path, int]  # the arguments of _decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,11 +215,6 @@ def _listed(path: str, name: str) -> Listed:
     return name, status.st_size, status.st_mtime_ns
 
 
-def is_visible(name: str) -> bool:
-    """Whether a file or folder counts: not hidden, and not what macOS puts into zips."""
-    return not name.startswith(".") and name != "__MACOSX"
-
-
 def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list[str]]:
     """The pictures among files and in their zips, in order, and the rejected zips."""
     if root == SYNTHETIC:
@@ -260,23 +236,6 @@ def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list
         wanted = (m for m in members if m.lower().endswith(SUFFIXES) and all(map(is_visible, m.split("/"))))
         pictures += [(name, member) for member in wanted]
     return pictures, rejected
-
-
-def rejection(name: str, error: Exception) -> str:
-    """A line of rejected.txt: a file's name, a tab, and why it is left out."""
-    return f"{printable(name)}\t{reason(error)}"
-
-
-def printable(name: str) -> str:
-    """A file's name without what a line of text cannot hold: tabs, line breaks, what is not Unicode."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
-
-
-def reason(error: Exception) -> str:
-    """Why a picture cannot be read, in words."""
-    if isinstance(error, UnidentifiedImageError):  # whose own words show the address of an object
-        return "not a picture of a known format"
-    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
 
 
 def _make_pack(
@@ -411,76 +370,6 @@ def _write_header(file: BinaryIO, faces: int, shape: Shape) -> int:
     return file.tell()
 
 
-def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
-    """The results of a module's function for each of its arguments in `work`, in order.
-
-    Close it, also after an error: the processes end with it, and with this process, however that ends.
-
-    Args:
-        function: of a module that starts fast.
-        work: arguments, of `CHUNK` pictures each.
-        workers: processes; few pictures are done in this one.
-
-    Raises:
-        BrokenProcessPool: one of them died.
-    """
-    workers = min(workers, len(work), 61)  # more are impossible on Windows
-    if workers < 2 or len(work) * CHUNK < FEW:
-        try:
-            yield from itertools.starmap(function, work)
-        finally:
-            _zip.cache_clear()
-        return
-    context = multiprocessing.get_context("spawn")
-    stopped, stop = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (stopped,))
-    waiting = collections.deque()
-    try:
-        for arguments in work:
-            with _spawning():
-                waiting.append(pool.submit(function, *arguments))
-            if len(waiting) == 4 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-        pool.shutdown()
-    finally:
-        stop.close()
-        pool.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _spawning() -> Iterator[None]:
-    """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing.
-
-    And hold Ctrl-C back, as the process does that inherits this: it would show a traceback until `_start_worker`.
-    """
-    main = sys.modules["__main__"]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "pthread_sigmask") else None
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_worker(stopped: Connection) -> None:
-    """Make a worker end when, and only when, the packing process closes its end of the pipe or dies."""
-
-    def wait() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            stopped.recv()
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too, but is not theirs to answer
-    threading.Thread(target=wait, daemon=True).start()
-
-
-_zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
-
-
 def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset: int) -> tuple[list[int], list[str]]:
     """Decode pictures and write the faces into a file, one after another from an offset in bytes.
 
@@ -513,25 +402,6 @@ def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
     return Image.open(source(root / name, member), formats=FORMATS)
 
 
-def source(path: Path, member: str) -> Path | io.BytesIO:
-    """What to read a picture from: the file, or if that is a zip the bytes of its member.
-
-    Raises:
-        OSError, ValueError: it is no ordinary file, or too large unpacked.
-    """
-    if not member:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
-            raise OSError("no ordinary file, or a folder that cannot be read")
-        return path
-    info = _zip(path).getinfo(member)
-    if info.file_size > LARGEST_MEMBER:
-        raise ValueError(f"{info.file_size / 1e6:,.0f} MB unpacked; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("packed in a way that can unpack to anything; zip it anew")
-    with _zip(path).open(info) as member_file:  # no more than it says, also where that is a lie
-        return io.BytesIO(member_file.read(info.file_size))
-
-
 def _face(image: Image.Image, shape: Shape) -> Image.Image:
     """The centre square of a picture: first frame, upright, on white, in colour or grey, of the shape's size."""
     image_size, _, channels = shape
@@ -542,27 +412,3 @@ def _face(image: Image.Image, shape: Shape) -> Image.Image:
     box = (left, top, left + side, top + side)
     image = image.convert("RGB" if channels == 3 else "L")
     return image.resize((image_size, image_size), Image.Resampling.LANCZOS, box)
-
-
-def upright(image: Image.Image) -> Image.Image:
-    """A picture's first frame, decoded, turned as its EXIF says, of 8 bits, on white where it is transparent.
-
-    Raises:
-        OSError, ValueError, ...: whatever Pillow does for a broken file.
-    """
-    image.load()  # not below, where its errors would be suppressed
-    with contextlib.suppress(Exception):  # garbage in place of EXIF says nothing about the pixels
-        image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16 bits, which convert() would clip
-        image = _grey(np.asarray(image, np.float32) / 257)
-    elif image.mode == "F":
-        values = np.nan_to_num(np.asarray(image))
-        image = _grey(values * 255 if values.max() <= 1 else values)
-    elif image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image
-
-
-def _grey(values: np.ndarray) -> Image.Image:
-    return Image.fromarray(np.rint(values.clip(0, 255)).astype(np.uint8))

@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 from config import DataError
-from gan import faces
+from gan import faces, pictures
 from gan.faces import Pack, open_pack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def assert_near(found: np.ndarray, expected: object, tolerance: float) -> None:
         ("JPEG", {"quality": 98, "subsampling": 0}, 6),
         ("JPEG", {"quality": 98, "subsampling": 0, "progressive": True}, 6),
         ("GIF", {}, 40),
-        pytest.param("AVIF", {"quality": 95}, 24, marks=pytest.mark.skipif(not faces.AVIF, reason="no AVIF here")),
+        pytest.param("AVIF", {"quality": 95}, 24, marks=pytest.mark.skipif(not pictures.AVIF, reason="no AVIF here")),
     ],
 )
 def test_each_format_gives_its_pixels(tmp_path: Path, kind: str, options: dict, tolerance: int) -> None:
@@ -343,7 +343,7 @@ def test_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50 * 50)
-    monkeypatch.setattr(faces, "LARGEST_MEMBER", 100_000)
+    monkeypatch.setattr(pictures, "LARGEST_MEMBER", 100_000)
     monkeypatch.setattr(faces, "CHUNK", 4)
     data = put(tmp_path / "data", "a.png", "m.png", "y.png", "z.png")
     whole = {kind: encoded(Image.effect_noise((48, 48), 99), kind) for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP")}

@@ -179,10 +179,14 @@ def preview(path: Path, size: int, value: int) -> Path:
 
 
 def test_a_film_takes_so_many_pictures_and_none_too_large(tmp_path: Path) -> None:
-    frames = [preview(tmp_path / f"{i:03}.png", 900, i) for i in range(150)]
+    large = [preview(tmp_path / f"large-{i}.png", 900, i) for i in range(2)]
+    assert save_film(large, tmp_path / "large.gif") == 2
+    with Image.open(tmp_path / "large.gif") as film:
+        assert film.size == (800, 800)
+    frames = [preview(tmp_path / f"{i:03}.png", 90, i) for i in range(150)]
     assert save_film(frames, tmp_path / "film.gif", seconds=2.0) == 60
     with Image.open(tmp_path / "film.gif") as film:
-        assert film.size == (800, 800)
+        assert film.size == (90, 90)
         assert film.n_frames == 60  # pyright: ignore[reportAttributeAccessIssue]
         assert film.convert("RGB").getpixel((3, 3)) == (0, 0, 0)
         film.seek(59)

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     "config",
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger gan.encoder "
-    "gan.visdom_assets gan.torchvision_data gan.curves",
+    "gan.visdom_assets gan.torchvision_data gan.curves gan.pictures",
     "model gan.command_line gan.device gan.ema gan.health",
     "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks "
     "gan.run_report",
@@ -22,15 +22,15 @@ LEVEL = {module: level for level, modules in enumerate(LEVELS) for module in mod
 OWNERS = {
     "fire": {"gan.command_line"},
     "visdom": {"gan.visdom_page"},
-    "PIL": {"gan.images", "gan.faces", "gan.synthetic", "gan.cleaning"},
+    "PIL": {"gan.images", "gan.pictures", "gan.faces", "gan.synthetic", "gan.cleaning"},
     "imagehash": {"gan.cleaning"},
     "cv2": {"gan.cleaning"},
     "matplotlib": {"gan.report", "gan.run_report"},
     "av": {"gan.images"},
     "torch_fidelity": {"gan.features"},
 }
-# Answering a wrong option, and starting a process that decodes, must not wait for torch.
-WITHOUT_TORCH = {"config", "gan.command_line", "gan.faces", "gan.cleaning"}  # nor for torchvision, which imports it
+# Answering a wrong option, and starting a process that decodes, must not wait for torch, nor for torchvision.
+WITHOUT_TORCH = {"config", "gan.command_line", "gan.pictures", "gan.faces", "gan.cleaning"}
 
 
 def sources() -> dict[str, Path]:
