@@ -81,13 +81,14 @@ def train(
     tmp_path: Path,
     make_faces: Callable[..., list[Path]],
     run_here: Callable[..., subprocess.CompletedProcess[str]],
-) -> Callable[..., None]:
-    """Train a little, shown on the server."""
+) -> Callable[..., str]:
+    """Train a little, shown on the server; gives back what was printed."""
     make_faces(tmp_path / "data", 75, size=32)
 
-    def run(*words: str) -> None:
+    def run(*words: str) -> str:
         result = run_here("train.py", *SMALL, "--vis", f"--vis_port={server.port}", *words)
         assert result.returncode == 0, result.stderr
+        return result.stdout
 
     return run
 
@@ -128,7 +129,7 @@ def check(panes: dict[str, dict[str, Any]], step: int) -> None:
 
 
 def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_server_restarts_and_the_run_goes_on(
-    browser: Browser, server: Server, train: Callable[..., None]
+    browser: Browser, server: Server, train: Callable[..., str]
 ) -> None:
     train("--run=one", "--max_epoch=6")
     train("--run=two", "--max_epoch=8", "--seed=12")
@@ -153,11 +154,13 @@ def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_ser
     assert places[1] == {title: pytest.approx(place, abs=2) for title, place in places[0].items()}
 
 
-def test_runs_in_one_environment_are_beside_each_other(
-    browser: Browser, server: Server, train: Callable[..., None]
+def test_runs_in_one_environment_are_beside_each_other_and_quality_is_drawn_where_it_was_measured(
+    browser: Browser, server: Server, train: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for run in ("red", "blue"):
-        train(f"--run={run}", "--max_epoch=6", "--env=compare")
+    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
+    monkeypatch.setattr(evaluation, "PATCHES", 1000)
+    assert train("--run=red", "--env=compare", "--max_epoch=12", "--eval_images=200").count("quality at") >= 3
+    train("--run=blue", "--env=compare", "--max_epoch=6")
 
     panes = look(browser, server, "compare")
 
@@ -167,26 +170,6 @@ def test_runs_in_one_environment_are_beside_each_other(
     together = panes["All runs: generator's loss, smoothed"]
     assert len([width for width in together["curves"] if width > 50]) == 2
     assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
-
-
-def test_quality_is_drawn_where_it_was_measured(
-    browser: Browser,
-    server: Server,
-    run_here: Callable[..., subprocess.CompletedProcess[str]],
-    make_faces: Callable[..., list[Path]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)
-    make_faces(tmp_path / "data", 75, size=32)
-    words = "--run=measured", "--max_epoch=12", "--eval_images=200", "--vis", f"--vis_port={server.port}"
-    result = run_here("train.py", *SMALL, *words)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("quality at") >= 3
-
-    panes = look(browser, server, "measured")
-
-    for title in ("Distance from real faces", "Coverage and precision"):
+    for title in ("red: Distance from real faces", "red: Coverage and precision"):
         assert len([width for width in panes[title]["curves"] if width > 50]) == 2, title
         assert panes[title]["axes"][0] == "images seen"

@@ -75,10 +75,10 @@ def test_the_commands_that_draw_run_as_written(
     released = [words for words in drawing if not any(word.startswith(of_a_run) for word in words)]
     assert len(released) >= 4
     for words in {tuple(words) for words in released}:
-        result = run_here(*words)
+        result = run_here(*("100" if word == "1000" else word for word in words))
         assert result.returncode == 0, result.stderr
     assert (tmp_path / "result.png").exists()
-    assert len(list((tmp_path / "faces-out").iterdir())) == 1000
+    assert len(list((tmp_path / "faces-out").iterdir())) == 100
 
 
 @pytest.mark.parametrize("language", ["", ".zh"])
