@@ -66,8 +66,9 @@ def describe(device: torch.device) -> str:
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
     """Settle `auto`: bf16 where this device is fast at it, else fp32.
 
-    A GPU is asked, and so is an x86 CPU: with AVX512-BF16 or AMX bf16 nearly doubles the speed, without them it is
-    slower. A CPU that cannot be asked is measured for about a second, which other programs can spoil.
+    A GPU is asked, and so is an x86 CPU: with AMX bf16 doubles the speed, without AMX and AVX512-BF16 it is slower.
+    One with AVX512-BF16 alone gains (AMD) or loses (Intel), and some cannot be asked: these are measured for about a
+    second, which other programs can spoil.
     """
     if asked != "auto":
         return asked
@@ -75,7 +76,7 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if device.type == "cpu":
         can = _capabilities()
-        faster = can["avx512_bf16"] or can["amx_bf16"] if "avx512_bf16" in can else _bf16_is_faster()
+        faster = can.get("amx_bf16") or (can.get("avx512_bf16", True) and _bf16_is_faster())
         return "bf16" if faster else "fp32"
     return "fp32"
 
