@@ -39,6 +39,9 @@ FACES = 30_000
 DRAWN = 2_000
 """So many different faces are drawn; the others are links to them."""
 
+ROWS = 3
+"""At least so many rows of a training's log are taken, without the first and the last."""
+
 Arm = Callable[[], list[float]]
 
 
@@ -266,7 +269,7 @@ def draw(folder: Path, n: int) -> Path:
 
 
 def measure(words: list[str], folder: Path, seconds: float, held: list[float] | None = None) -> list[dict[str, float]]:
-    """Train for `seconds` and return the rows of the log, without the first and the last.
+    """Train for `seconds`, longer where that is too short for `ROWS` of them, and return the log's rows but the ends.
 
     Args:
         words: options of train.py; the last is --run.
@@ -277,10 +280,11 @@ def measure(words: list[str], folder: Path, seconds: float, held: list[float] | 
     run = words[-1].removeprefix("--run=")
     command = [sys.executable, str(ROOT / "train.py"), "--plot_every=0", "--save_minutes=60", *words]
     process = subprocess.Popen(command, cwd=folder, stdout=sys.stderr)
-    log, deadline = folder / "checkpoints" / run / "log.jsonl", None
-    while process.poll() is None and (deadline is None or time.monotonic() < deadline):
-        if deadline is None and log.exists():
-            deadline = time.monotonic() + seconds
+    log, deadline, rows = folder / "checkpoints" / run / "log.jsonl", None, 0
+    while process.poll() is None and (deadline is None or time.monotonic() < deadline or rows < ROWS + 2):
+        if log.exists():
+            deadline = deadline or time.monotonic() + seconds
+            rows = log.read_text().count("\n")
         if held is not None and deadline is not None:
             held.append(anonymous(process.pid))
         time.sleep(0.25)
