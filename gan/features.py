@@ -168,11 +168,13 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
         known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
         if known.shape == shape and known.dtype == np.float32:
             return np.load(path, mmap_mode="r+")
-    unknown = np.full(shape, np.nan, np.float32)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
     try:
         with open(temporary, "wb") as file:
-            np.save(file, unknown)
+            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
+            for start in range(0, len(pack.pixels), BATCH):  # never all of them in memory
+                file.write(np.full((min(BATCH, shape[0] - start), shape[1]), np.nan, np.float32).tobytes())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -180,4 +182,4 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        return unknown
+        return np.full(shape, np.nan, np.float32)
