@@ -50,7 +50,10 @@ def typical(
     distance = fitted(pack, np.sort(stream(0, 0, "typical").permutation(training)[:FITTED]), extractor)
     chosen = np.zeros(len(pack.pixels), bool)
     for some in (training, held_out):  # each by itself: the faces that a Gaussian was fitted to are likelier
-        distances = np.concatenate([distance(lot) for lot in lots(some)])
+        distances, at = np.empty(len(some)), 0  # in one place from the start, so that what is freed stays in one piece
+        for lot in lots(some):
+            distances[at : at + len(lot)] = distance(lot)
+            at += len(lot)
         chosen[some[np.argsort(distances, kind="stable")[: round(share * len(some))]]] = True
     return chosen
 
