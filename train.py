@@ -19,7 +19,7 @@ from gan import checkpoint, debugger, ema, health, images, latent, losses, prepa
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.curves import Curves
-from gan.device import autocast, choose_device, choose_precision, describe, free_memory, out_of_memory
+from gan.device import autocast, choose_device, choose_precision, describe, free_memory, give_back_memory, out_of_memory
 from gan.evaluation import Judge
 from gan.faces import open_pack
 from gan.images import to_pixels
@@ -437,6 +437,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         with alone(run.folder) if content is None and ranks.first else contextlib.nullcontext():
             if ranks.first:
                 run.write_config()
+            give_back_memory()
             sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
