@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import inspect
 import platform
 import time
@@ -56,6 +57,7 @@ def keep_memory() -> None:
 
 def give_back_memory() -> None:
     """Give what is free now back to the system all the same, as what came before is done. Elsewhere nothing changes."""
+    gc.collect()  # lists of files, say, that refer to each other in a circle
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
