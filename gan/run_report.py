@@ -216,6 +216,7 @@ def _drawing(draw: Any) -> bytes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         draw(axes)
+        axes.locator_params(nbins=5)  # it is small; and half of the time goes into ticks
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 

@@ -15,7 +15,8 @@ from gan import evaluation
 from gan.monitor import Monitor
 from gan.visdom_page import Server
 
-SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --log_every=5 --plot_every=50".split()
+SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=fp32".split()
+SMALL += ["--log_every=5", "--plot_every=50"]
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",

@@ -21,7 +21,7 @@ from gan.faces import Pack
 from gan.monitor import Monitor
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0"
+TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32"
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +204,7 @@ def test_measuring_changes_nothing_in_the_training(
     monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
     make_faces(tmp_path / "faces", 60, size=32)
     for run, every in (("with", 32), ("without", 0)):
-        options = f"--data_path=faces --run={run} --eval_images={every} --max_epoch=2 --precision=fp32"
+        options = f"--data_path=faces --run={run} --eval_images={every} --max_epoch=2"
         assert run_here("train.py", *options.split(), *TINY.split()).returncode == 0
     states = [torch.load(tmp_path / f"checkpoints/{run}/latest.pt") for run in ("with", "without")]
     for part in ("generator", "discriminator", "ema"):
