@@ -1,5 +1,6 @@
 """What tests of every kind need: running an entry point as a user does, and a folder of drawn faces."""
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -56,6 +57,12 @@ def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
     return run
 
 
+@functools.cache
+def found_once(measure: Callable[[], bool]) -> bool:
+    """What `measure` finds of this machine, once for many runs in one process."""
+    return measure()
+
+
 @pytest.fixture
 def run_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -67,8 +74,10 @@ def run_here(
         import generate
         import prepare
         import train
+        from gan import device
 
         monkeypatch.chdir(cwd)
+        monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
         monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
         code = 0
         try:
