@@ -191,11 +191,11 @@ class TrainConfig:
         freeze: first convolutions of the discriminator that keep the weights they start with; with --init its later
             layers then learn from few faces without forgetting what the early ones see.
         holdout: share of a set of 2,000 faces or more that is kept from training, for evaluation.
-        typical: share of the other faces of such a set to learn from, those most like all; scans in one colour and
-            pictures of no face stay out. 1 takes all, as do fewer faces and drawn ones.
+        typical: share of the other faces of such a set to learn from, those most like the rest; scans in one colour
+            and pictures of no face stay out. 1 takes all, as do fewer faces and drawn ones.
         seed: fixes all randomness of the run.
         num_workers: processes that decode the faces; by default one a core.
-        precision: bf16, fp32, or auto: bf16 where this device is measured to be faster with it.
+        precision: bf16, fp32, or auto: bf16 where this device is faster with it.
         compile: compile the networks by torch.compile; unset: on a single GPU, in a run so long that what it saves,
             which is measured, is more than it costs; --nocompile never.
         log_every: steps between rows of log.jsonl.

@@ -246,9 +246,9 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
     """The faces that the samples may be copies of: those trained on, where that is known, else the real ones."""
     origin = subject.sampler.origin if subject.sampler else {}
     pack, certain = real, origin.get("digest") == real.digest
-    if not certain and "digest" in origin and has_faces(path := Path(origin["data_path"])):
+    if not certain and "data_path" in origin and has_faces(path := Path(origin["data_path"])):
         own = open_pack(path, subject.size, channels=subject.channels)
-        if own.digest == origin["digest"]:
+        if own.digest == origin.get("digest"):
             pack, certain = own, True
     training, held_out = pack.split(origin.get("holdout", TrainConfig.holdout))
     chosen = selection.unpacked(origin.get("chosen_faces"), pack) if certain else None

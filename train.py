@@ -1,4 +1,4 @@
-"""Train the generator: python train.py --gpu. The algorithm, on one page, in the order it happens."""
+"""Train the generator: python train.py --gpu. The algorithm in the order it happens; the loop is `train`."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ BATCH = 64
 class Sampler:
     """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
 
-    `origin` is what the checkpoint says of the faces it was trained on, where it does: data_path, holdout, digest,
-    and how many were trained on and held out.
+    `origin` is what the checkpoint says of the faces it was trained on, where it does: holdout, digest, how many were
+    trained on and held out, and, where it is not a released one, data_path.
     """
 
     generator: nn.Module

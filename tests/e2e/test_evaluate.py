@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import evaluate
+from benchmarks.release import release
 from config import ENCODER, REFERENCE
 from gan import evaluation, faces
 from gan.evaluation import METRICS, Copying
@@ -136,6 +137,18 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr
     assert numbers(tmp_path / "evaluation.json")["copying"] == {**found["copying"], "percentiles": mock.ANY}
+
+    # A released file knows its faces when it sees them, though not where they are.
+    release(tmp_path / "checkpoints/r", tmp_path / "given.pt")
+    result = run_here("evaluate.py", "--fake=given.pt", "--real=faces", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    given = numbers(tmp_path / "evaluation.json")
+    assert given["copying"] == {**found["copying"], "percentiles": mock.ANY, "copied": mock.ANY}
+    assert given["discriminator"] == pytest.approx(found["discriminator"], abs=0.01)
+    result = run_here("evaluate.py", "--fake=given.pt", "--real=new", "--nogpu")
+    assert result.returncode == 0, result.stderr
+    assert numbers(tmp_path / "evaluation.json")["copying"]["what"] == "real faces"
+
     shutil.rmtree(tmp_path / "faces")
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr
