@@ -392,7 +392,8 @@ def save(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         report.save(path, result, examples[:SHOWN], pairs)
-        temporary.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths may hold what is no text
         temporary.replace(numbers)
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error

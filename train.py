@@ -66,7 +66,7 @@ def train(
     last, saved, ended, parts = batches.steps(config.epochs), time.monotonic(), False, 1
     debug_file = debugger.DebugFile(config.debug_file if ranks.first else None)
     closing = CLOSING_SECONDS
-    if state.step == state.leg.step and ranks.first:
+    if ranks.first and (state.step == state.leg.step or not run.latest.is_file()):
         since = time.perf_counter()
         preview(run, state, monitor, probe)
         save(run, state, monitor)
@@ -268,7 +268,8 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
     try:
         if not (state.finished and measured_last(config, judge)) and not monitor.may_spend(judge.cost()):
             return {}
-        found = judge.measure(averaged(run, state), config.model, run.precision)
+        averaged(run, state)
+        found = judge.measure()
     except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
         monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
         return {}
@@ -389,19 +390,20 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
     training, held_out = pack.split(config.holdout)
     if content is not None and content["faces"]["digest"] != pack.digest:
+        known = content["faces"]["training"] + content["faces"].get("left_out", 0)
         raise CheckpointError(
-            f"{path or folder}: has other faces than {config.data_path} ({content['faces']['training']} then, "
-            f"{len(training)} now); give its own --data_path, or start a new run from its weights: "
+            f"{path or folder}: has other faces than {config.data_path} ({known:,} then, "
+            f"{len(training):,} now); give its own --data_path, or start a new run from its weights: "
             f"--init={path or folder}"
         )
-    chosen = preparing.choose_faces(config, content, pack, training, held_out, device) if ranks.first else None
-    chosen = ranks.share(chosen)
-    every, alike = training, held_out
-    if chosen is not None:  # what measures is compared with all kinds of faces all the same
-        training, alike = training[chosen[training]], held_out[chosen[held_out]]
-    faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
-    faces["left_out"] = len(every) - len(training)
     try:
+        chosen = preparing.choose_faces(config, content, pack, training, held_out, device) if ranks.first else None
+        chosen = ranks.share(chosen)
+        every, alike = training, held_out
+        if chosen is not None:  # what measures is compared with all kinds of faces all the same
+            training, alike = training[chosen[training]], held_out[chosen[held_out]]
+        faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
+        faces["left_out"] = len(every) - len(training)
         precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
         if content is None and ranks.first:
             config = preparing.suited(config, typed, len(training))
@@ -425,7 +427,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         elif ranks.first:  # the others begin with the first one's weights
             preparing.take_weights(state, config, device)
         if content is not None and path is not None:
-            keep_later(path, state.step)
+            keep_later(path, state.step, config.save_path or folder / "samples")
         seconds = 0.0 if content is None else content["seconds"]
         if content is not None and "budget" in typed:
             state.begin_leg(seconds)
@@ -433,8 +435,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         if state.finished:
             print(f"this run has finished; to go on: python train.py --resume={folder} {preparing.extension(config)}")
             return
-        judge = preparing.open_judge(run, pack, every, held_out) if ranks.first else None
-        with alone(run.folder) if content is None and ranks.first else contextlib.nullcontext():
+        judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
+        with alone(run.folder, new=True) if content is None and ranks.first else contextlib.nullcontext():
             if ranks.first:
                 run.write_config()
             give_back_memory()
@@ -485,7 +487,7 @@ def sitting(
             f"whole: python train.py --resume={run.folder}"
         ) from error
     if run.ranks.first:
-        print("\n".join(preparing.summary(run, state, monitor, samples)))
+        monitor.say("\n".join(preparing.summary(run, state, monitor, samples)))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 PYTHONPATH=. python benchmarks/release.py checkpoints/RUN checkpoints/anime-faces-96.pt
 
-It holds the averaged generator, the discriminator that ranks its samples, the networks' config, which faces of which set
-it was trained on, and its credits, in fp16; deflated, which torch reads as it is and which takes 8 % off.
+It holds the averaged generator, the discriminator that ranks its samples, the networks' config, which faces it was
+trained on, and its credits, in fp16; deflated, which torch reads as it is and which takes 8 % off.
 """
 
 from __future__ import annotations

@@ -167,5 +167,6 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that a device, the CPU included, has no memory left."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and ("can't allocate memory" in text or "not enough memory" in text)
+        isinstance(error, RuntimeError)
+        and any(words in text for words in ("can't allocate memory", "not enough memory", "out of memory"))
     )

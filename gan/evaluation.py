@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from config import REFERENCE, ModelConfig, Precision
+from config import REFERENCE
 from gan import checkpoint, features, metrics
+from gan.encoder import SIZE
 from gan.faces import Pack
 from gan.features import Extractor
 from gan.images import to_tensor
 from gan.latent import stream
-from gan.sampling import Sampler
+from gan.sampling import BATCH, Sampler
 
 METRICS = {
     "fd": ("FD", "lower", 2),
@@ -188,6 +189,7 @@ class Judge:
         training: indices of those trained on.
         held_out: indices of those held out.
         extractor: which features.
+        sampler: draws with the generator, in training's precision; its statistics are those of its weights.
         metric: the one, by its name in METRICS, that tells which checkpoint is best.
         best: its best value so far; None before the first.
     """
@@ -198,12 +200,13 @@ class Judge:
         training: np.ndarray,
         held_out: np.ndarray,
         extractor: Extractor,
+        sampler: Sampler,
         metric: str,
         best: float | None = None,
     ) -> None:
         random = stream(0, 0, "judge")
         order = np.concatenate([random.permutation(held_out), random.permutation(training)])
-        self.pack, self.chosen, self.extractor = pack, order[:JUDGED], extractor
+        self.pack, self.chosen, self.extractor, self.sampler = pack, order[:JUDGED], extractor, sampler
         self.metric, self.best, self.seconds = metric, best, math.nan
 
     @functools.cached_property
@@ -215,18 +218,16 @@ class Judge:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
-            self.extractor(faces[:1])  # the first time is slower
-            since = time.perf_counter()
-            self.extractor(faces)
-            each = (time.perf_counter() - since) / len(faces)
-            self.seconds = 2 + 3 * each * len(self.chosen)  # reals, samples, and drawing those
+            looking = _second_time(lambda: self.extractor(faces)) / len(faces)
+            drawing = _second_time(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
+            texture = 2 * (self.sampler.model.image_size / SIZE) ** 2
+            self.seconds = texture + (2 * looking + drawing) * len(self.chosen)
         return self.seconds
 
-    def measure(self, generator: nn.Module, model: ModelConfig, precision: Precision) -> dict[str, float]:
-        """The metrics of a generator in eval(), as it would draw in training's precision; it is not changed."""
+    def measure(self) -> dict[str, float]:
+        """The metrics of the generator as it is now; it is not changed."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
-        sampler = Sampler(generator, None, model, self.extractor.device, precision)
-        faces = list(sampler.faces(range(len(self.chosen))))
+        faces = list(self.sampler.faces(range(len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
@@ -239,6 +240,14 @@ class Judge:
             return False
         self.best = value
         return True
+
+
+def _second_time(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes; the first time is slower."""
+    work()
+    since = time.perf_counter()
+    work()
+    return time.perf_counter() - since
 
 
 @dataclasses.dataclass(frozen=True)

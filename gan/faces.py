@@ -40,7 +40,7 @@ except ImportError:  # Windows
 PACK_VERSION = 1
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LEAST_TO_HOLD_OUT = 2000  # faces
-GIVE = "give another with --data_path=FOLDER, or try faces drawn by the program: --data_path=synthetic"
+GIVE = "give another folder, or `synthetic` for faces that the program draws"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
@@ -189,7 +189,7 @@ def _find(data_path: Path) -> list[Listed]:
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = sorted(filter(is_visible, subfolders))
+        subfolders[:] = sorted(name for name in subfolders if is_visible(name) and not _has_runs(folder, name))
         below = Path(folder).relative_to(root)
         for name in filter(is_visible, names):
             if name.lower().endswith((*SUFFIXES, ".zip")):
@@ -200,11 +200,15 @@ def _find(data_path: Path) -> list[Listed]:
 def _files(folder: Path) -> Iterator[Listed]:
     """All files below a folder but hidden ones, packs among them, and runs."""
     for below, subfolders, names in os.walk(folder):
-        runs = os.path.abspath(config.RUNS)
-        subfolders[:] = [s for s in subfolders if is_visible(s) and os.path.abspath(os.path.join(below, s)) != runs]
+        subfolders[:] = [name for name in subfolders if is_visible(name) and not _has_runs(below, name)]
         for name in filter(is_visible, names):
             path = os.path.join(below, name)
             yield _listed(path, Path(path).relative_to(folder).as_posix())
+
+
+def _has_runs(folder: str, name: str) -> bool:
+    """Whether a subfolder is where runs are kept, whose preview grids are no faces."""
+    return os.path.abspath(os.path.join(folder, name)) == os.path.abspath(config.RUNS)
 
 
 def _listed(path: str, name: str) -> Listed:

@@ -27,20 +27,11 @@ Gaussian = tuple[Tensor, Tensor]
 """Mean (F,) and symmetric root (F, F) of a covariance, in double precision."""
 
 
-def frechet_distance(real: Tensor, fake: Tensor) -> float:
-    """Squared Frechet distance of two Gaussians fitted to features (Heusel et al. 2017, eq. 6); FID on Inception's.
-
-    Args:
-        real: (N, F), N > 1.
-        fake: (M, F), M > 1.
-    """
-    return between(gaussian(real), gaussian(fake))
-
-
 def between(real: Gaussian, fake: Gaussian) -> float:
-    """Squared Frechet distance of two Gaussians: |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)).
+    """Squared Frechet distance of two Gaussians (Heusel et al. 2017, eq. 6); FID where fitted to Inception's features.
 
-    The last trace is the sum of the singular values of the product of the covariances' roots.
+    |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)); the last trace is the sum of the singular values of the product
+    of the covariances' roots.
     """
     (real_mean, real_root), (fake_mean, fake_root) = real, fake
     cross = torch.linalg.svdvals(real_root @ fake_root).sum()
@@ -49,7 +40,7 @@ def between(real: Gaussian, fake: Gaussian) -> float:
 
 
 def gaussian(features: Tensor) -> Gaussian:
-    """The Gaussian fitted to features (N, F), with the covariance of a sample (over N - 1)."""
+    """The Gaussian fitted to features (N, F), N > 1, with the covariance of a sample (over N - 1)."""
     features = features.double()
     mean = features.mean(0)
     values, vectors = torch.linalg.eigh(torch.cov(features.T).reshape(features.shape[1], -1))

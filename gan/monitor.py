@@ -245,7 +245,7 @@ class Monitor:
             self.live.set_description_str(fitting(parts, _columns(sys.stderr)))
         elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
-            print(self.status, file=sys.stderr, flush=True)
+            self._print(self.status, sys.stderr)
 
     def _left(self, seconds: float) -> float:
         """Seconds to the end of the last epoch or of the budget, whichever comes first."""
@@ -253,7 +253,15 @@ class Monitor:
 
     def say(self, text: str) -> None:
         """A line for the user, above the status line."""
-        self.live.write(text) if not self.live.disable else print(text, flush=True)
+        if self.live.disable:
+            self._print(text, sys.stdout)
+        else:
+            with tqdm.external_write_mode():
+                self._print(text, sys.stdout)
+
+    def _print(self, text: str, stream: TextIO) -> None:
+        with contextlib.suppress(OSError):  # whoever read it has gone, or a disk is full: no reason to end a run
+            print(text, file=stream, flush=True)
 
     def may_spend(self, seconds: float = 0.0) -> bool:
         """Whether previews and evaluations keep to their share of the time, if they take so many seconds more."""
@@ -283,7 +291,7 @@ class Monitor:
     def close(self) -> None:
         """End the status line, or where nobody watched it live say the last state; the outputs show theirs."""
         if self.live.disable and self.log is not None:
-            print(self.status, file=sys.stderr, flush=True)
+            self._print(self.status, sys.stderr)
         self.live.close()
         self.judge(self.row_step)
         for output in self.outputs:

@@ -22,6 +22,7 @@ from gan.faces import Pack, has_faces
 from gan.monitor import Monitor, Output
 from gan.ranks import Ranks
 from gan.run import Run, TrainingState, new_folder, resumed, starting_from
+from gan.sampling import Sampler
 
 
 def looked_up(
@@ -155,7 +156,7 @@ def extension(config: TrainConfig) -> str:
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
-def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
+def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
     """What measures the run, where it is to be measured and has faces enough."""
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
@@ -164,7 +165,8 @@ def open_judge(run: Run, pack: Pack, training: np.ndarray, held_out: np.ndarray)
     with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
         found = checkpoint.load(path, required=("evaluation",))["evaluation"] if path.is_file() else {}
         best = found[config.eval_metric] if found.get("features") == extractor.name else None
-    return Judge(pack, training, held_out, extractor, config.eval_metric, best)
+    sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
+    return Judge(pack, training, held_out, extractor, sampler, config.eval_metric, best)
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:

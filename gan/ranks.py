@@ -143,7 +143,9 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
     on_gpu = gpu is not False and torch.cuda.is_available()
     with contextlib.ExitStack() as stack:
         if not ranks.first:
-            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            stack.enter_context(
+                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w", errors="replace")))
+            )
         try:
             if on_gpu:
                 torch.cuda.set_device(check_gpus(ranks.local, int(os.environ["LOCAL_WORLD_SIZE"])))

@@ -30,7 +30,7 @@ from config import (
     TrainConfig,
     restore,
 )
-from gan import book_weights, checkpoint, ema
+from gan import book_weights, checkpoint, ema, images
 from gan.command_line import BARE
 from gan.device import adam, describe, place
 from gan.encoder import Encoder
@@ -194,7 +194,8 @@ class Run:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(".config.json")
-            temporary.write_text(json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths may hold what is no text
             temporary.replace(path)
         except OSError as error:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
@@ -214,7 +215,7 @@ class Run:
         checkpoint.save(self.latest, content)
         if numbered:
             checkpoint.save(self.folder / f"step-{state.step:08d}.pt", content)
-            self._prune()
+            self._prune(state.step)
 
     def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, Any]) -> None:
         """Save best.pt, with the metrics that made it so, and the name of the features they compare.
@@ -229,14 +230,18 @@ class Run:
         chosen = {} if self.chosen is None else {"chosen_faces": torch.from_numpy(np.packbits(self.chosen))}
         return {**self.describe(), **state.content(), **chosen, "images_seen": seen, "seconds": seconds}
 
-    def _prune(self) -> None:
-        """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due."""
-        files = sorted(self.folder.glob("step-*.pt"))
+    def _prune(self, step: int) -> None:
+        """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due.
+
+        Those beyond `step` stay, as where a run went on from an older one, and so do files that the user named.
+        """
+        named = {path.stem.removeprefix("step-"): path for path in self.folder.glob("step-*.pt")}
+        files = {int(name): path for name, path in named.items() if name.isdecimal() and int(name) <= step}
         stride = NUMBERED_STRIDE * self.config.save_every
-        for path in files[:-NUMBERED_KEPT]:
-            seen = int(path.stem.removeprefix("step-")) * self.config.batch_size
-            if seen // self.faces["training"] % stride:
-                path.unlink()
+        for number in sorted(files)[:-NUMBERED_KEPT]:
+            if number * self.config.batch_size // self.faces["training"] % stride:
+                with contextlib.suppress(OSError):  # on Windows somebody may be reading it
+                    files[number].unlink()
 
 
 def new_folder(config: TrainConfig) -> Path:
@@ -247,8 +252,12 @@ def new_folder(config: TrainConfig) -> Path:
     """
     folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
     if folder.exists():
-        raise ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={folder}")
+        raise _taken(folder)
     return folder
+
+
+def _taken(folder: Path) -> ConfigError:
+    return ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={folder}")
 
 
 def checkpoint_to_resume(resume: str) -> Path:
@@ -324,38 +333,57 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
     return config
 
 
-def keep_later(path: Path, step: int) -> None:
-    """Before a run goes on from an older checkpoint: keep a later latest.pt under its step's name."""
-    latest = path.parent / "latest.pt"
-    if path == latest or not latest.is_file():
+def keep_later(path: Path, step: int, samples: Path) -> None:
+    """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
+
+    Args:
+        path: the checkpoint.
+        step: its step.
+        samples: folder of the preview grids.
+    """
+    if path.name == "latest.pt":
         return
-    try:
-        later = checkpoint.load(latest)["step"]
-    except CheckpointError:  # damaged: why the user goes on from another
-        return
-    if later > step:
-        latest.replace(latest.with_name(f"step-{later:08d}.pt"))
+    for file in (path.with_name("latest.pt"), path.with_name("best.pt")):
+        if file == path or not file.is_file():
+            continue
+        try:
+            later = checkpoint.load(file)["step"]
+        except CheckpointError:  # why the user goes on from another
+            file.replace(file.with_name(f"{file.stem}-damaged.pt"))
+            continue
+        if later > step:
+            file.replace(file.with_name(f"step-{later:08d}.pt"))
+    for grid in samples.glob(images.PREVIEWS):
+        if grid.stem > f"step-{step:08d}":
+            grid.replace(grid.with_name(f"{grid.stem}-before.png"))
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, new: bool = False) -> Iterator[None]:
     """Keep other processes out of a run's folder until the end, also a violent one, of this one.
 
-    A new run's folder is made. One that is no run's, as where a single checkpoint lies, is left alone, and where the
-    disk knows no locks nobody is kept out.
+    One that is no run's, as where a single checkpoint lies, is left alone, and where the disk knows no locks nobody is
+    kept out. What an earlier process left half-written is deleted.
+
+    Args:
+        folder: the run's.
+        new: make it; nobody else may have made it by now.
 
     Raises:
         CheckpointError: the folder cannot be written.
-        ConfigError: another process trains this run.
+        ConfigError: another process trains this run, or has made the folder.
     """
-    if folder.exists() and not (folder / "config.json").is_file():
+    if not new and not (folder / "config.json").is_file():
         yield
         return
     lock = FileLock(folder / ".lock", blocking=False)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if new:
+            folder.mkdir(parents=True)
         try:
             lock.acquire()
+            for left in folder.glob(".*.pt.*"):  # by a process that was killed while it saved
+                left.unlink()
         except NotImplementedError:
             pass
         except OSError as error:
@@ -365,6 +393,8 @@ def alone(folder: Path) -> Iterator[None]:
         raise ConfigError(
             f"{folder} is being trained by another process; stop that first (Ctrl-C saves), or start another run"
         ) from error
+    except FileExistsError as error:  # while this run was being prepared
+        raise _taken(folder) from error
     except OSError as error:
         raise CheckpointError(f"cannot write the run's folder {folder}: {error}; make it writable") from error
     try:

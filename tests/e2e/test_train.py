@@ -200,6 +200,41 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
     assert "going on from step 5," in result.stdout
     assert checkpoint.load(again / "checkpoints/a/step-00000015.pt")["step"] == 15
     assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
+    samples = sorted(path.name for path in (again / "checkpoints/a/samples").iterdir())
+    assert samples == [*(f"step-000000{step}.png" for step in ("00", "05", "10")), "step-00000015-before.png"]
+
+
+def test_a_run_in_a_folder_whose_name_is_no_text_goes_on(
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
+) -> None:
+    folder = tmp_path / os.fsdecode("头像".encode("gbk"))
+    try:
+        make_faces(folder, 20, size=32)
+    except OSError:
+        pytest.skip("this disk has names that are text only")
+    words = [*SMALL, f"--data_path={folder}", "--run=a", "--eval_images=0", "--plot_every=0"]
+    assert run_here("train.py", *words, "--max_epoch=1").returncode == 0
+    config = json.loads((tmp_path / "checkpoints/a/config.json").read_text(encoding="utf-8"))
+    assert config["config"]["data_path"] == str(folder)
+    assert run_here("train.py", "--resume", "--max_epoch=2").returncode == 0
+
+
+def test_two_new_runs_of_one_name_do_not_overwrite_each_other(
+    tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "checkpoints/a/config.json"
+    choose = preparing.choose_faces
+
+    def while_another_begins(*prepared: Any) -> Any:
+        config.parent.mkdir(parents=True)
+        config.write_text("another's")
+        return choose(*prepared)
+
+    monkeypatch.setattr(preparing, "choose_faces", while_another_begins)
+    result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=1")
+    assert result.returncode == 2
+    assert "--run: checkpoints/a exists; choose another name" in one_line(result.stderr)
+    assert config.read_text() == "another's"
 
 
 def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
@@ -210,7 +245,9 @@ def test_a_run_learns_from_typical_faces_and_goes_on_with_the_same(
     words = [*SMALL, "--data_path=many", "--eval_images=0", "--holdout=0.2", "--typical=0.5"]
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
-    monkeypatch.setattr(preparing, "open_judge", lambda run, pack, *of: measured.append((len(of[0]), len(of[1]))))
+    monkeypatch.setattr(
+        preparing, "open_judge", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
+    )
     monkeypatch.setattr(
         preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)
     )
@@ -368,7 +405,7 @@ def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Comm
 
     assert done.returncode == 2
     assert "no pictures in data" in done.stderr
-    assert "--data_path=synthetic" in done.stderr
+    assert "or `synthetic` for faces that the program draws" in done.stderr
 
 
 def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_longer(
@@ -521,6 +558,7 @@ def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Pat
     result = run_here("train.py", "--resume=checkpoints/a/step-00000015.pt", "--max_epoch=4", cwd=again)
     assert result.returncode == 0, result.stderr
     assert checkpoint.load(latest)["step"] == 19
+    assert latest.with_name("latest-damaged.pt").is_file()
 
 
 def test_other_faces_are_refused_and_init_is_named(

@@ -231,6 +231,7 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert device.out_of_memory(real.value)
     assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
     assert device.out_of_memory(MemoryError())
+    assert device.out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 17 GB, max allowed: 18 GB)."))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("not enough memory"), OSError(28, "full")])

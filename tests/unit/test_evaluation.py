@@ -14,6 +14,7 @@ from gan import evaluation, features, metrics
 from gan.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
 from gan.faces import Pack, open_pack
 from gan.features import Extractor
+from gan.sampling import Sampler
 
 CPU = torch.device("cpu")
 
@@ -57,7 +58,7 @@ def test_the_metrics_are_those_of_the_formulas() -> None:
     a, b = as_set(pixels(200)), as_set(pixels(200, seed=1, light=140))
     found = Reals.of(a).measure(b)
     assert set(found) == set(METRICS)
-    assert found["fd"] == pytest.approx(metrics.frechet_distance(a.features, b.features))
+    assert found["fd"] == pytest.approx(metrics.between(*map(metrics.gaussian, (a.features, b.features))))
     assert found["kid_x1000"] == pytest.approx(1000 * metrics.kernel_distance(a.features, b.features), rel=1e-4)
     assert found["coverage"] == metrics.manifold_metrics(a.features, b.features)["coverage"]
     per_level = [metrics.sliced_wasserstein(metrics.texture(a.patches[s]), b.patches[s]) for s in (32, 16)]
@@ -159,26 +160,28 @@ EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU)
 
 def test_a_judge_prefers_held_out_faces_and_measures_always_alike(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "JUDGED", 60)
-    judge = Judge(pack, np.arange(50), np.arange(50, 80), EXTRACTOR, "fd")
+    sampler = Sampler(Colour(), None, MODEL, CPU)
+    judge = Judge(pack, np.arange(50), np.arange(50, 80), EXTRACTOR, sampler, "fd")
     assert len(judge.chosen) == 60
     assert set(range(50, 80)) <= set(judge.chosen.tolist())
     assert judge.cost() > 0
-    generator = Colour()
     before = torch.get_rng_state()
-    found = judge.measure(generator, MODEL, "fp32")
+    found = judge.measure()
     assert set(found) == set(METRICS)
     assert torch.equal(torch.get_rng_state(), before)
-    assert judge.measure(generator, MODEL, "fp32") == found
-    assert judge.measure(Colour(0.5), MODEL, "fp32")["fd"] != pytest.approx(found["fd"], rel=0.01)
+    assert judge.measure() == found
+    sampler.generator = Colour(0.5)
+    assert judge.measure()["fd"] != pytest.approx(found["fd"], rel=0.01)
     assert judge.cost() < 2  # what it took, no longer the estimate
 
 
 @pytest.mark.parametrize(("metric", "values"), [("fd", (3.0, 2.0, 2.5, 1.0)), ("coverage", (0.3, 0.5, 0.4, 0.6))])
 def test_a_judge_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ...]) -> None:
-    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, metric)
+    sampler = Sampler(Colour(), None, MODEL, CPU)
+    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric)
     assert [judge.is_best({metric: value}) for value in values] == [True, True, False, True]
     assert not judge.is_best({metric: math.nan})
-    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, metric, best=values[-1])
+    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best=values[-1])
     assert [later.is_best({metric: value}) for value in values] == [False] * 4
 
 

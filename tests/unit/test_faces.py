@@ -311,6 +311,13 @@ def test_zip_and_folder_of_zips(tmp_path: Path) -> None:
     assert len(packed(data / "sub").pixels) == 2
 
 
+def test_previews_of_runs_are_no_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "0.png", "1.png", "checkpoints/a/samples/step-00000000.png", "more/checkpoints/2.png")
+    monkeypatch.chdir(tmp_path)
+    assert len(open_pack(Path(), SIZE, tmp_path / "packs", say=silent).pixels) == 3
+    assert len(open_pack(tmp_path, SIZE, tmp_path / "packs", say=silent).pixels) == 3
+
+
 def test_hidden_files_and_what_macos_adds_are_skipped(tmp_path: Path) -> None:
     data = put(tmp_path / ".data", "0.png", "1.png", ".hidden.png", ".packs/x.png", "__MACOSX/0.png")
     in_zip(data, "a.zip", "0.png", "__MACOSX/0.png", "__MACOSX/._0.png", ".git/0.png", "._0.png")

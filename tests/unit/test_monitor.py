@@ -155,6 +155,25 @@ def test_full_disk_costs_rows_and_nothing_else(
     assert [row["step"] for row in rows(tmp_path)] == [1, 3]
 
 
+def test_nobody_there_to_read_what_it_says_does_not_end_a_run(
+    tmp_path: Path, opened: Opening, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    gone = os.fdopen(writer, "w")
+    watch = opened()
+    with monkeypatch.context() as patched:
+        for name in ("stdout", "stderr"):
+            patched.setattr(sys, name, gone)
+        watch.say("something")
+        clock.now += QUIET_SECONDS
+        assert step(watch, 1)
+        watch.close()
+    with pytest.raises(BrokenPipeError):
+        gone.close()
+    assert [row["step"] for row in rows(tmp_path)] == [1]
+
+
 def test_full_disk_does_not_end_a_rewind(tmp_path: Path, opened: Opening, capsys: pytest.CaptureFixture[str]) -> None:
     watch = opened()
     for number in range(1, 6):

@@ -99,6 +99,32 @@ def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypat
         assert all(torch.equal(a[part][name], b[part][name]) for name in a[part]), part
 
 
+def test_what_is_gone_on_with_is_saved_before_anything_can_happen_to_it(pack: Pack, tmp_path: Path) -> None:
+    run, state = run_in(tmp_path / "run", CONFIG), TrainingState(CONFIG, CPU)
+    state.step = 3  # from a numbered checkpoint, and no latest.pt
+    saved = []
+
+    def stopping() -> bool:
+        saved.append(checkpoint.load(run.latest)["step"])
+        return True
+
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, CONFIG.epochs, 3)) as monitor:
+        train.train(run, state, every(pack), monitor, stopping)
+    assert saved == [3]
+
+
+def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, batch_size=9, save_every=1)  # two steps an epoch
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    others = ["step-00000002 (copy).pt", "step-good.pt", "step-00000050.pt"]  # the last one of a later time
+    for name in others:
+        (run.folder / name).touch()
+    for state.step in range(2, 32, 2):
+        run.save(state, 0.0, numbered=True)
+    numbered = [f"step-{step:08d}.pt" for step in (20, 26, 28, 30)]  # the tenth epoch's, and the last three
+    assert sorted(path.name for path in run.folder.glob("step-*.pt")) == sorted([*numbered, *others])
+
+
 def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
     monkeypatch.setattr(health, "LEAST_PROBED", 2)
@@ -408,13 +434,13 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     metric: Metric, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "LEAST", 2)
-    config = dataclasses.replace(TrainConfig(), eval_metric=metric)
-    run = Run(tmp_path / "run", config, CPU, "fp32", {})
+    config = dataclasses.replace(TrainConfig(), eval_metric=metric, ngf=8, ndf=8)
+    run, state = Run(tmp_path / "run", config, CPU, "fp32", {}), TrainingState(config, CPU)
 
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", content)
-        judge = preparing.open_judge(run, pack, np.arange(2), np.arange(0))
+        judge = preparing.open_judge(run, state, pack, np.arange(2), np.arange(0))
         assert judge is not None
         return judge.best
 
