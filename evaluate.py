@@ -18,13 +18,14 @@ from tqdm import tqdm
 from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
 from gan import evaluation, features, report, sampling, selection
 from gan.checkpoint import checkpoints_in
-from gan.command_line import command_line
+from gan.command_line import command_line, show
 from gan.device import choose_device
 from gan.encoder import SIZE
 from gan.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
 from gan.faces import Pack, has_faces, open_pack
 from gan.features import Extractor
 from gan.images import to_tensor
+from gan.pictures import printable
 from gan.sampling import Sampler
 
 FEW = 1000
@@ -127,7 +128,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "seed": config.seed,
         "metrics": {name: dict(zip(("value", "deviation", "floor"), of, strict=True)) for name, of in measured.items()},
     }
-    print(table(result), flush=True)
+    show(table(result))
     pairs = None
     if real.pack is not None and subject.pack is not real.pack:
         learnt = learnt_from(subject, real.pack)
@@ -152,10 +153,10 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
                 f"--image_size={config.image_size}: {config.fake} draws faces of {sampler.model.image_size} pixels; "
                 "leave the option out"
             )
-        name = "the released generator" if config.fake == RELEASED else str(config.fake)
+        name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
         return Subject(sampler, None, f"{name}, {sampler.images_seen:,} images seen")
     pack = open_pack(config.fake, config.image_size or SIZE)
-    return Subject(None, pack, str(config.fake))
+    return Subject(None, pack, printable(str(config.fake)))
 
 
 def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -> RealSide:
@@ -177,7 +178,7 @@ def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals, about = Reals.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {path}"
+    reals, about = Reals.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
     return RealSide(reals, reals.measure(other), about, pack, second)
 
 
@@ -187,7 +188,7 @@ def known_faces(subject: Subject) -> Path | None:
         path = Path(subject.sampler.origin["data_path"])
         if has_faces(path):
             return path
-        print(f"the faces it was trained on are no longer at {path}", flush=True)
+        show(f"the faces it was trained on are no longer at {path}")
     default = TrainConfig.data_path
     return default if has_faces(default) else None
 
@@ -280,12 +281,12 @@ def look_for_copies(fakes: Tensor, learnt: Learnt, extractor: Extractor, result:
     }
     ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
     percentiles = " / ".join(map(str, found.ratios))
-    print(
+    show(
         f"distance to the nearest of all {len(seen):,} {what}, over that of {found.against}: {ratios} (percentiles "
         f"{percentiles}; copies are far below 1)"
     )
     if found.copied:
-        print("some samples are COPIES of such faces, or nearly: far nearer to one than new faces are", flush=True)
+        show("some samples are COPIES of such faces, or nearly: far nearer to one than new faces are")
     return found
 
 
@@ -312,10 +313,9 @@ def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, res
     seen, new = (learnt.pack.pixels[np.sort(some[:GAP])] for some in (learnt.training, learnt.held_out))
     found = {kind: logits(faces) for kind, faces in (("seen", seen), ("held_out", new), ("samples", samples))}
     result["discriminator"] = found
-    print(
+    show(
         f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
         f"those held out, {found['samples']:.2f} for samples",
-        flush=True,
     )
 
 
@@ -329,14 +329,14 @@ def the_way_there(
         try:
             other = sampling.load(path, device)
         except CheckpointError as error:
-            print(f"left out: {error}", flush=True)
+            show(f"left out: {error}")
             continue
         if other.images_seen in points or not other.images_seen:
             continue
         with bar(path.name, n) as progress:
             faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
-        print(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)", flush=True)
+        show(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)")
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     return {
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
@@ -400,7 +400,7 @@ def save(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-    print(f"report: {path}, numbers: {numbers}")
+    show(f"report: {path}, numbers: {numbers}")
 
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:

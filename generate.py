@@ -91,7 +91,10 @@ def timelapse(run: Path, path: Path) -> None:
     try:
         n = images.save_film(frames, path)
     except OSError as error:
-        raise ConfigError(f"could not make the film of {run}: {error}; the grids in {samples} must be whole") from error
+        raise ConfigError(
+            f"could not make the film of {run}: {error}; the grids in {samples} must be whole; else give another place "
+            "for it: --gen_img"
+        ) from error
     print(f"{n} pictures of the same latents, from first to last, in {path}")
 
 

@@ -294,7 +294,7 @@ def normed(conv: nn.Conv2d, norm: Norm) -> list[nn.Module]:
 
 
 def init_dcgan(module: nn.Module) -> None:
-    """Radford et al. 2016, section 3: weights from N(0, 0.02), BatchNorm scales from N(1, 0.02), no biases."""
+    """Weights from N(0, 0.02), BatchNorm scales from N(1, 0.02), no biases: Radford et al. 2016, section 4, code."""
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and not is_parametrized(module):
         nn.init.normal_(module.weight, 0.0, 0.02)
         if module.bias is not None:

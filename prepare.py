@@ -20,7 +20,7 @@ from tqdm import tqdm
 from config import DataError, PrepareConfig
 from gan import cleaning, cleaning_report
 from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
-from gan.command_line import command_line
+from gan.command_line import command_line, show
 from gan.faces import RESERVE, unfinished_beside
 from gan.pictures import CHUNK, in_processes, printable
 
@@ -36,7 +36,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
         raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
-    print(f"{len(pictures):,} pictures; judging them", flush=True)
+    show(f"{len(pictures):,} pictures; judging them")
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
@@ -113,6 +113,9 @@ def check(config: PrepareConfig) -> None:
             )
         if real == out / MANIFEST or (os.path.exists(real) and not is_report(real)):
             raise DataError(f"{path} exists and is no report of an earlier call; give another name: --report=FILE.html")
+    manifest = out / MANIFEST
+    if not config.dry_run and os.path.exists(manifest) and rows_in(manifest) is None:
+        raise DataError(f"{manifest} exists and names no faces of an earlier call; give another folder: --out=FOLDER")
     for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", config.out)])):
         folder = existing(path / MANIFEST if option == "--out" else path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
@@ -123,7 +126,8 @@ def check(config: PrepareConfig) -> None:
 
 def existing(path: Path) -> Path:
     """The nearest folder above that exists."""
-    return next(folder for folder in Path(os.path.abspath(path)).parents if os.path.lexists(folder))
+    above = Path(os.path.abspath(path)).parents
+    return next((folder for folder in above if os.path.lexists(folder)), above[-1])  # a drive may be missing
 
 
 def is_report(path: Path) -> bool:
@@ -184,7 +188,7 @@ def choose(
     Returns:
         How many were found of each kind, and the kinds that are kept all the same.
     """
-    keep = {kind.strip() for kind in config.keep.split(",")}
+    keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
     coloured = sum(bool(face.digest) and not face.faults for face in seen)
     if sum("grey" in face.faults for face in seen) > coloured:  # a set of grey pictures
         keep.add("grey")
@@ -247,7 +251,7 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
                 f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
                 "or give a folder on another disk: --out=FOLDER"
             )
-        earlier = earlier_rows(config.out)
+        earlier = rows_in(config.out / MANIFEST) or {}
         planned = {name: {"file": name, "sha256": "", "source": face.picture.about} for name, face in new.items()}
         save_manifest(config.out, {**planned, **earlier}.values())
         with unfinished_beside(config.out / ".faces") as unfinished:
@@ -260,7 +264,8 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
             if row is None:
                 face.kind, face.why = "unreadable", why
         manifest = {row["file"]: row for row, _ in results if row is not None}
-        judged_now = {os.path.abspath(face.picture.about) for face in seen}
+        # What cannot be read now may have been whole when it was cut.
+        judged_now = {os.path.abspath(face.picture.about) for face in seen if face.kind not in cleaning.NEVER}
         others = without(earlier, manifest.keys(), judged_now, config.out)
         save_manifest(config.out, [*others, *manifest.values()])
     except OSError as error:
@@ -280,13 +285,14 @@ def save_manifest(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     save(out / MANIFEST, json.dumps(list(rows), indent=1, ensure_ascii=False))
 
 
-def earlier_rows(out: Path) -> dict[str, dict[str, Any]]:
-    """What earlier calls wrote into a folder, by name; nothing where that cannot be read."""
+def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
+    """What earlier calls wrote into a folder, by name; None where there is no manifest, or it is not ours."""
     try:
-        rows = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        return {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
+        rows = json.loads(manifest.read_text(encoding="utf-8"))
+        named = {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
+        return named if isinstance(rows, list) else None
     except (OSError, ValueError, TypeError, KeyError):
-        return {}
+        return None
 
 
 def without(
@@ -312,9 +318,9 @@ def without(
                     gone += 1
                     path.parent.rmdir()  # where it was the last
     if gone:
-        print(f"{gone:,} faces of an earlier call removed from {printable(str(out))}: this one leaves them out")
+        show(f"{gone:,} faces of an earlier call removed from {printable(str(out))}: this one leaves them out")
     if stays:
-        print(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
+        show(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
     return stays
 
 
@@ -337,14 +343,14 @@ def save(path: Path, text: str) -> None:
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Say in a few lines what was found, and what to do next."""
     for kind, number in result["found"].items():
-        print(f"{number:7,} {kind:<10}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+        show(f"{number:7,} {kind:<10}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
     if animated := result["counts"]["animated"]:
-        print(f"{animated:7,} animated    kept: their first picture")
+        show(f"{animated:7,} animated    kept: their first picture")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
-    print(f"{kept:7,} {done}; {config.report} shows what was found")
+    show(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
-        print(f"train:   python train.py --data_path={printable(str(config.out))}")
+        show(f"train:   python train.py --data_path={printable(str(config.out))}")
 
 
 if __name__ == "__main__":

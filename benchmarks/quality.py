@@ -47,15 +47,16 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     lines = options.out / "runs.jsonl"
     open_pack(options.data_path, TrainConfig.image_size, options.out / PACKS)  # not in the first arm's minutes
+    asked = {"minutes": options.minutes, "n": options.n, "faces": str(options.data_path)}
     for seed in range(options.seeds):
         for arm in arms:
-            wanted = {"arm": arm, "minutes": options.minutes, "seed": seed, "n": options.n}
+            wanted = {**asked, "arm": arm, "seed": seed}
             if any(wanted.items() <= row.items() for row in rows_of(lines)):
                 continue
             found = run(arm, seed, options.minutes, options.n, options.data_path, options.out)
             with open(lines, "a", encoding="utf-8") as file:
                 file.write(json.dumps({**wanted, **found}) + "\n")
-    table([row for row in rows_of(lines) if row["minutes"] == options.minutes and row["n"] == options.n], arms)
+    table([row for row in rows_of(lines) if asked.items() <= row.items()], arms)
     plot(rows_of(lines), arms, options.out)
 
 

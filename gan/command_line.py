@@ -338,7 +338,7 @@ def as_typed(value: Any) -> str:
 
 
 def show(text: str) -> None:
-    """Print a text; a reader that has left (`--help | head`) is no error."""
+    """Print a text; a reader that has left (`--help | head`, `python evaluate.py | head`) is no error."""
     try:
         print(text, flush=True)
     except OSError:  # Python would try to flush again at its end and complain

@@ -76,7 +76,7 @@ def _faces(path: Path, on: torch.device) -> Extractor:
     if not path.is_file():
         raise CheckpointError(
             f"{path}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
-            "git checkout -- checkpoints, or train with --eval_images=0 --typical=1"
+            "git checkout -- checkpoints; train.py does without it with --eval_images=0 --typical=1"
         )
     content = checkpoint.load(path, required=("encoder",))
     encoder = Encoder()

@@ -157,6 +157,7 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
     pictures = (_frame(previews[i]) for i in places)
     each = max(20, round(1000 * seconds / len(places)))
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         if path.suffix.lower() == ".mp4":

@@ -205,9 +205,11 @@ def images_per_second(
             if not config.share_samples:
                 fake = generator(z).float()
                 fake_seen = look(fake)
-            with torch.no_grad():
-                real_logits = discriminator(real, real_seen)
-            loss = losses.discriminator_loss(config.loss, discriminator(fake, fake_seen), real_logits)
+            real_logits = None
+            if config.loss in losses.COMPARING:
+                with torch.no_grad():
+                    real_logits = discriminator(real, real_seen)
+            loss = losses.generator_loss(config.loss, real_logits, discriminator(fake, fake_seen))
         move(g_optimizer, loss)
         if step:  # the first is slower
             took.append(time.perf_counter() - since)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from config import FEW, SYNTHETIC, CheckpointError, Precision, TrainConfig
 from gan import checkpoint, features, health, latent, plan, run_report, selection, tensorboard_log, visdom_page
+from gan.command_line import show
 from gan.device import describe
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces
@@ -35,7 +36,7 @@ def looked_up(
     if config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
     if "data_path" not in typed and not has_faces(config.data_path):
-        print(
+        show(
             f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
             "python train.py --data_path=FOLDER"
         )
@@ -68,7 +69,7 @@ def planned(
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
     chosen = plan.choose(config, typed, device, precision, left, faces, ranks.world)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
-    print(
+    show(
         f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
         f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
     )
@@ -109,9 +110,9 @@ def choose_faces(
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
             chosen = selection.typical(pack, training, held_out, config.typical, extractor, looked_at)
     except TimeoutError:
-        print("to tell which faces are typical would take more than a tenth of the budget: all are taken")
+        show("to tell which faces are typical would take more than a tenth of the budget: all are taken")
         return None
-    print(f"learning from the most typical {config.typical:.0%} of the faces; from all of them: --typical=1")
+    show(f"learning from the most typical {config.typical:.0%} of the faces; from all of them: --typical=1")
     return chosen
 
 
@@ -128,7 +129,7 @@ def choose_compile(config: TrainConfig, device: torch.device, precision: Precisi
         images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
     saved = plan.compile_pays(config, device, precision, images)
     if saved is not None:
-        print(f"the networks are compiled: {saved}")
+        show(f"the networks are compiled: {saved}")
     return saved is not None
 
 
@@ -137,14 +138,14 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainCo
     own = plan.for_few(config, typed, faces)
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        print(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
+        show(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
     elif (
         faces <= FEW[-1].most_faces
         and config.model == TrainConfig().model
         and config.init is None
         and config.data_path != SYNTHETIC
     ):
-        print(
+        show(
             f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
             "further: --init=released"
         )
@@ -184,11 +185,11 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
     outputs.append(run_report.RunReport(run.folder, options, samples))
     if config.tensorboard:
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
-        print(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
+        show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
         page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, name, options)
-        print(told, flush=True)
+        show(told)
         if page is not None:
             outputs.append(page)
     return outputs

@@ -107,7 +107,7 @@ class RunReport:
     def _write(self, training: bool) -> list[str]:
         temporary = self.path.with_name(f".report.{os.getpid()}.html")
         try:
-            temporary.write_text(self._page(training), encoding="utf-8")
+            temporary.write_text(self._page(training), encoding="utf-8", errors="backslashreplace")
             temporary.replace(self.path)
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
             with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ import numpy as np
 
 from config import ConfigError
 from gan.health import Diagnosis
+from gan.pictures import printable
 
 
 def writer_class() -> Callable[..., Any]:
@@ -102,7 +103,9 @@ class TensorBoardLog:
         except OSError as error:
             self._give_up(error)
         if new:
-            rows = "".join(f"| {name} | {value} |\n" for name, value in self.options.items() if value is not None)
+            rows = "".join(
+                f"| {name} | {printable(str(value))} |\n" for name, value in self.options.items() if value is not None
+            )
             self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)
 
     def _write(self, method: str, *values: Any, **options: Any) -> None:

@@ -98,7 +98,12 @@ def page(own: Path) -> Path | None:
     static = folder()
     if missing(static) and not from_cdn(static):
         return None
-    shutil.copytree(own, static, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.map"))
+    places = {own / asset.place for asset in ASSETS}  # visdom may have fetched some itself, and does not check them
+
+    def unwanted(below: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.endswith(".map") or Path(below) / name in places]
+
+    shutil.copytree(own, static, dirs_exist_ok=True, ignore=unwanted)
     return static
 
 
@@ -115,9 +120,10 @@ def from_cdn(static: Path) -> bool:
             return False
         try:
             with urllib.request.urlopen(f"{CDN}/{asset.package}@{asset.version}/{asset.file}", timeout=5) as answer:
-                return _keep(asset, static, answer.read())
+                content = answer.read()
         except (OSError, HTTPException):
             return False
+        return _keep(asset, static, content)
 
     first, *others = missing(static) or [None]
     if first is None:

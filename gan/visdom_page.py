@@ -21,6 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -331,7 +332,8 @@ class Server:
             group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         with self.log.open("wb") as log:
             stdin = subprocess.DEVNULL if self.keep else subprocess.PIPE
-            return subprocess.Popen(words, cwd=root, stdin=stdin, stdout=log, stderr=log, **group)
+            env = {"USER": "user", **os.environ}  # visdom asks for a name, which a user of a container may lack
+            return subprocess.Popen(words, cwd=root, env=env, stdin=stdin, stdout=log, stderr=log, **group)
 
     def wait(self) -> bool:
         """Wait until it answers; whether it does."""
@@ -385,7 +387,7 @@ def is_visdom(address: str, port: int) -> bool:
     try:
         with opener.open(f"{address}:{port}/", timeout=3) as answer:
             return b"<title>visdom</title>" in answer.read()
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):  # the last where something else listens there
         return False
 
 
@@ -416,7 +418,8 @@ def open_page(
     package = importlib.util.find_spec("visdom")
     if package is None or not package.submodule_search_locations:
         return None, f"--vis: visdom is not installed; {instead}; install it with: make setup"
-    address = address if "://" in address else f"http://{address}"
+    address = (address if "://" in address else f"http://{address}").rstrip("/")
+    env = env.replace("/", "_")  # as visdom does
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in ("localhost", "127.0.0.1", "::1")
     if is_visdom(address, port):

@@ -196,6 +196,20 @@ def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
     assert all(path.read_bytes() == encoded(drawn(51)) for path in changed)  # whoever changes a face keeps it
 
 
+def test_faces_of_pictures_that_can_no_longer_be_read_stay(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(3):
+        drawn(seed).save(tmp_path / f"pile/{seed}.png")
+    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
+    before = contents(tmp_path / "faces")
+    whole = (tmp_path / "pile/1.png").read_bytes()
+    for left in (b"", whole[: len(whole) // 2]):  # unreadable, and truncated
+        (tmp_path / "pile/1.png").write_bytes(left)
+        done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
+        assert done.returncode == 0, done.stderr
+        assert contents(tmp_path / "faces").keys() == before.keys()
+
+
 def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) -> None:
     pile, victim = tmp_path / "pile", tmp_path / "victim"
     (pile / "k").mkdir(parents=True)
@@ -411,6 +425,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         (["pile", "--report=mine.html"], "mine.html exists and is no report of an earlier call"),
         (["pile", "--report=other.html"], "other.json exists and is no report of an earlier call"),
         (["pile", "--report=data/faces/manifest.html"], "manifest.json exists and is no report"),
+        (["pile", "--out=taken"], "manifest.json exists and names no faces of an earlier call; give another folder"),
         (["pile", "--report=mine.html/report.html"], "mine.html is no writable folder"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
@@ -422,6 +437,8 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.html").write_text("<p>mine</p>")
     (tmp_path / "other.json").write_text("[]")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/manifest.json").write_text('{"name": "of another program"}')
     before = contents(tmp_path)
     done = run_here("prepare.py", *words, "--nogpu")
     assert done.returncode == 2

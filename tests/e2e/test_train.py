@@ -216,6 +216,7 @@ def test_a_run_in_a_folder_whose_name_is_no_text_goes_on(
     assert run_here("train.py", *words, "--max_epoch=1").returncode == 0
     config = json.loads((tmp_path / "checkpoints/a/config.json").read_text(encoding="utf-8"))
     assert config["config"]["data_path"] == str(folder)
+    assert (tmp_path / "checkpoints/a/report.html").is_file()
     assert run_here("train.py", "--resume", "--max_epoch=2").returncode == 0
 
 

@@ -45,7 +45,7 @@ def test_a_run_that_has_collapsed_says_so_and_leaves_a_report_and_a_film(
     with Image.open(tmp_path / run / "timelapse.webp") as film:
         assert getattr(film, "n_frames", 1) == len(list((tmp_path / run / "samples").iterdir()))
 
-    for name in ("film.gif", "film.mp4"):
+    for name in ("films/film.gif", "film.mp4"):
         made = run_here("generate.py", f"--timelapse={run}", f"--gen_img={name}")
         assert made.returncode == 0, made.stderr
         assert re.fullmatch(rf"\d+ pictures of the same latents, from first to last, in {name}\n", made.stdout)

@@ -1,6 +1,7 @@
 """Event files as TensorBoard reads them: names, pictures, and nothing twice after a resume or a roll-back."""
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ GRID = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
 
 def opened(folder: Path, step: int = 0, rows: Any = ()) -> TensorBoardLog:
     """A log as the monitor opens it: told where the run goes on, then given the rows up to there."""
-    log = TensorBoardLog(folder, {"lr1": 0.5, "run": None})
+    log = TensorBoardLog(folder, {"lr1": 0.5, "run": None, "data_path": os.fsdecode(b"\xc4")})
     log.rewind(step)
     for row in rows:
         log.row(row)

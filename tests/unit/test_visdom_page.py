@@ -256,13 +256,28 @@ def test_our_server_listens_on_this_machine_only(server: Server) -> None:
     assert visdom_page.is_visdom("http://127.0.0.1", server.port)
 
 
+def test_what_speaks_another_language_is_no_visdom() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+                connection.recv(1000)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        assert not visdom_page.is_visdom("http://127.0.0.1", other.getsockname()[1])
+        thread.join()
+
+
 def test_a_running_server_is_used(server: Server, quick: None) -> None:
-    page, told = visdom_page.open_page("http://localhost", server.port, False, "my run", "my run", {})
+    page, told = visdom_page.open_page("http://localhost/", server.port, False, "my/run", "my run", {})
 
     assert page is not None
     assert page.server is None
     page.close()
-    assert told == f"watch it in a browser: http://localhost:{server.port}/env/my%20run"
+    assert told == f"watch it in a browser: http://localhost:{server.port}/env/my_run"
     assert visdom_page.is_visdom("http://127.0.0.1", server.port)
 
 
