@@ -218,8 +218,10 @@ class Judge:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
-            looking = _second_time(lambda: self.extractor(faces)) / len(faces)
-            drawing = _second_time(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
+            self.extractor(faces[:1])  # the first time is slower
+            looking = _seconds(lambda: self.extractor(faces)) / len(faces)
+            list(self.sampler.faces([0]))
+            drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             texture = 2 * (self.sampler.model.image_size / SIZE) ** 2
             self.seconds = texture + (2 * looking + drawing) * len(self.chosen)
         return self.seconds
@@ -242,9 +244,7 @@ class Judge:
         return True
 
 
-def _second_time(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes; the first time is slower."""
-    work()
+def _seconds(work: Callable[[], object]) -> float:
     since = time.perf_counter()
     work()
     return time.perf_counter() - since

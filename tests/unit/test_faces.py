@@ -439,7 +439,7 @@ def test_too_few_readable(tmp_path: Path, good: int) -> None:
     message = refused(data)
     assert f"{['none', 'only one'][good]} of {2 + good} files in {data} could be read" in message
     assert "x.png (not a picture" in message
-    assert "--data_path=FOLDER" in message
+    assert "give another folder" in message
     listing = next((tmp_path / "packs").glob("*-rejected.txt"))
     assert str(listing) in message
     assert [line.split("\t")[0] for line in listing.read_text().splitlines()] == ["x.png", "y.png"]
@@ -453,7 +453,7 @@ def test_no_pictures(tmp_path: Path) -> None:
         message = refused(data)
         assert f"no pictures in {data}" in message
         assert ".jpg .jpeg .png .webp .bmp .gif" in message
-        assert "--data_path=FOLDER" in message
+        assert "give another folder" in message
 
 
 def test_one_face(tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_one_face(tmp_path: Path) -> None:
 def test_missing_data_path(tmp_path: Path) -> None:
     message = refused(tmp_path / "nowhere")
     assert f"{tmp_path / 'nowhere'} does not exist" in message
-    assert "--data_path=FOLDER" in message
+    assert "give another folder" in message
     assert not list(tmp_path.iterdir())
 
 
@@ -480,7 +480,7 @@ def test_corrupt_zip(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:-30])
     message = refused(archive)
     assert f"{archive} is no zip to be read" in message
-    assert "--data_path=FOLDER" in message
+    assert "give another folder" in message
 
 
 def without_privileges(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
@@ -516,7 +516,7 @@ def test_unreadable_folder(tmp_path: Path, mode: int) -> None:
     data.chmod(0o755)
     assert result.returncode == 1
     assert result.stderr.startswith(f"cannot read {data}: Permission denied; expected")
-    assert "--data_path=FOLDER" in result.stderr
+    assert "give another folder" in result.stderr
 
 
 def test_unreadable_files_and_subfolders_are_rejected(tmp_path: Path) -> None:
