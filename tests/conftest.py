@@ -67,17 +67,26 @@ def found_once(measure: Callable[[], bool]) -> bool:
 def run_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load."""
+    """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load.
 
-    def run(script: str, *words: str | Path, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+    Nor is memory given back, nor are the curves in report.html drawn unless asked for (`drawn=True`): together they are
+    half of a small run.
+    """
+
+    def run(
+        script: str, *words: str | Path, cwd: Path = tmp_path, drawn: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         import evaluate
         import generate
         import prepare
         import train
-        from gan import device
+        from gan import device, run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
+        monkeypatch.setattr(train, "give_back_memory", lambda: None)
+        if not drawn:
+            monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
         monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
         code = 0
         try:

@@ -19,7 +19,7 @@ SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=64 -
 def collapsing(tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command) -> str:
     """Train on 13,000 images with a latent that lets nothing vary; what was printed."""
     make_faces(tmp_path / "data", 200, size=32)
-    done = run_here("train.py", *SMALL, "--nz=1", "--plot_every=20", "--max_epoch=65", "--run=a")
+    done = run_here("train.py", *SMALL, "--nz=1", "--plot_every=20", "--max_epoch=65", "--run=a", drawn=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
