@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import TypeVar
@@ -86,9 +87,11 @@ class Ranks:
         for buffer in network.buffers():  # the frozen encoder is one; DDP sends parameters only
             dist.broadcast(buffer, 0)
         # From then on BatchNorm's running statistics are the first one's own, as it alone saves them.
-        return DistributedDataParallel(
-            network, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # older torch knows no other name
+            return DistributedDataParallel(
+                network, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False
+            )
 
     def agree(self, *wishes: float) -> tuple[float, ...]:
         """The largest of what each process brings, number by number; those that have no say bring 0."""

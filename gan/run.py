@@ -408,7 +408,8 @@ def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
     """Turn Ctrl-C and SIGTERM into a wish that the loop asks for; a second Ctrl-C interrupts at once.
 
     Args:
-        patient: it does not, as where `torchrun` hands on the first one that has come from the terminal already.
+        patient: it does not, as where `torchrun` hands on the first one that has come from the terminal already. Nor do
+            they do harm afterwards: where another process has died it sends SIGTERM, and this one still has to say so.
     """
     asked: list[int] = []
 
@@ -422,4 +423,5 @@ def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            if not patient:
+                signal.signal(number, handler)

@@ -215,7 +215,7 @@ def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run
     _, err = process.communicate(timeout=60)
     assert time.monotonic() - since < 60
     assert process.returncode != 0
-    assert "another process of this run has ended" in err
+    assert "another process of this run has ended" in err, err
     saved = checkpoint.load(run / "latest.pt")["step"]
     assert [row["step"] for row in rows_of(run)][:3] == [4, 8, 9]
     result = run_here("train.py", "--nogpu", f"--resume={run}", f"--max_epoch={saved // 4 + 2}")

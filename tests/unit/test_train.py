@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from gan.faces import Pack
 from gan.monitor import Monitor
 from gan.plan import Leg
 from gan.ranks import Ranks
-from gan.run import Run, TrainingState, resumed
+from gan.run import Run, TrainingState, resumed, stop_signals
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
@@ -111,6 +113,18 @@ def test_what_is_gone_on_with_is_saved_before_anything_can_happen_to_it(pack: Pa
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, CONFIG.epochs, 3)) as monitor:
         train.train(run, state, every(pack), monitor, stopping)
     assert saved == [3]
+
+
+def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_why_it_ends() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(ValueError, match="lost"), stop_signals(patient=True):
+            raise ValueError("lost")
+        for number in before:
+            os.kill(os.getpid(), number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -> None:
