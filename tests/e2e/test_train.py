@@ -353,9 +353,10 @@ def test_more_layers_than_there_are_cannot_be_frozen(again: Path, faces: Path, r
 
 
 def test_few_faces_without_old_weights_are_told_of_the_released_generator(
-    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_faces(tmp_path / "own", 12)
+    monkeypatch.setattr(train, "sitting", lambda *prepared: None)  # it is told before, and whole networks take seconds
     words = ["--nogpu", "--precision=fp32", "--batch_size=4", "--max_epoch=1", "--plot_every=0", "--eval_images=0"]
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
