@@ -57,7 +57,7 @@ def main() -> None:
             with open(lines, "a", encoding="utf-8") as file:
                 file.write(json.dumps({**wanted, **found}) + "\n")
     table([row for row in rows_of(lines) if asked.items() <= row.items()], arms)
-    plot(rows_of(lines), arms, options.out)
+    plot([row for row in rows_of(lines) if row.get("faces") == asked["faces"]], arms, options.out)
 
 
 def rows_of(lines: Path) -> list[dict[str, Any]]:
