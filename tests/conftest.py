@@ -69,8 +69,8 @@ def run_here(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load.
 
-    Nor is memory given back, nor are the curves in report.html drawn unless asked for (`drawn=True`): together they are
-    half of a small run.
+    Nor is memory given back, nor are the curves in report.html and evaluation.png drawn unless asked for
+    (`drawn=True`): together they are half of a small run.
     """
 
     def run(
@@ -80,13 +80,14 @@ def run_here(
         import generate
         import prepare
         import train
-        from gan import device, run_report
+        from gan import device, report, run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
         monkeypatch.setattr(train, "give_back_memory", lambda: None)
         if not drawn:
             monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
+            monkeypatch.setattr(report, "_fill", lambda *_: None)
         monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
         code = 0
         try:
@@ -105,6 +106,12 @@ def run_here(
     return run
 
 
+@functools.cache
+def drawn_face(face: int, size: int) -> Image.Image:
+    """A drawn face, for as many tests as want it."""
+    return Image.fromarray(synthetic.draw(face, size)[0])
+
+
 @pytest.fixture(scope="session")
 def make_faces() -> Callable[..., list[Path]]:
     """Write drawn faces into a folder.
@@ -117,7 +124,7 @@ def make_faces() -> Callable[..., list[Path]]:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"face-{i:05d}{suffix}" for i in range(n)]
         for i, path in enumerate(paths):
-            Image.fromarray(synthetic.draw(100_000 * seed + i, size)[0]).save(path)
+            drawn_face(100_000 * seed + i, size).save(path)
         return paths
 
     return make

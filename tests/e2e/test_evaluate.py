@@ -55,7 +55,8 @@ def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
         (folders / others).symlink_to("others")
     except OSError:  # a disk whose names are text
         others = "others"
-    result = run_here("evaluate.py", "--real=faces", f"--fake={others}", "--image_size=32", "--nogpu", cwd=folders)
+    words = "--real=faces", f"--fake={others}", "--image_size=32", "--nogpu"
+    result = run_here("evaluate.py", *words, cwd=folders, drawn=True)
     assert result.returncode == 0, result.stderr
     found = numbers(folders / "evaluation.json")
     assert found["n"] == 60  # no more than there are of the others
@@ -179,7 +180,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert f"FD {best['fd']:.1f}" in result.stdout
     assert result.stdout.count("the best so far") >= 1
 
-    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu", drawn=True)
     assert result.returncode == 0, result.stderr
     found = numbers(tmp_path / "evaluation.json")
     assert found["fake"] == f"checkpoints/r, {best['images_seen']:,} images seen"  # best.pt

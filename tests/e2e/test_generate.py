@@ -106,7 +106,7 @@ def test_the_released_generator_draws_64_faces(tmp_path: Path, run_command: Comm
 
 
 def test_a_checkpoint_from_a_gpu_loads_without_one(
-    small: Path, tmp_path: Path, run_command: Command, monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")  # what a GPU's tensors carry
@@ -117,7 +117,7 @@ def test_a_checkpoint_from_a_gpu_loads_without_one(
             torch.load(tmp_path / "gpu.pt", weights_only=True)
     for name, path in {"cpu": small, "gpu": tmp_path / "gpu.pt"}.items():
         words = ["--nogpu", f"--checkpoint={path}", "--nogen=4", f"--gen_img={name}.png"]
-        assert run_command("generate.py", *words).returncode == 0
+        assert run_here("generate.py", *words).returncode == 0
     assert np.array_equal(pixels(tmp_path / "cpu.png"), pixels(tmp_path / "gpu.png"))
 
 

@@ -163,7 +163,8 @@ def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -
     assert [row["step"] for row in rows_of(tmp_path / "checkpoints" / "a")] == [4, 8, 9]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, number: int
 ) -> None:

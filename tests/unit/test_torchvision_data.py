@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torchvision
 from PIL import Image
 
 from config import DataError
@@ -54,7 +53,8 @@ def test_mnist_in_grey(tmp_path: Path) -> None:
 
 
 def test_cifar10_in_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = torchvision.datasets.CIFAR10
+    from torchvision.datasets import CIFAR10 as kind  # seconds to load, for these tests alone
+
     monkeypatch.setattr(kind, "train_list", [["data_batch_1", None]])  # None: the checksum, of a file made here
     monkeypatch.setattr(kind, "test_list", [])
     monkeypatch.setattr(kind, "meta", {"filename": "batches.meta", "key": "label_names", "md5": None})
@@ -86,6 +86,7 @@ def test_lsun_as_torchvision_lays_it_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(here.iterdir()) == []  # torchvision would leave a list there
 
 
+@pytest.mark.slow
 def test_many_pictures_are_decoded_by_several_processes(tmp_path: Path) -> None:
     digits = np.random.default_rng(0).integers(0, 256, (300, 28, 28), np.uint8)
     mnist(tmp_path / "sets", digits)
