@@ -638,7 +638,8 @@ def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
 def test_compiled_networks_train_as_plain_ones_do(tmp_path: Path, faces: Path, run_command: Command) -> None:
-    words = [*SMALL[:-2], "--precision=fp32", "--log_every=1", f"--data_path={faces}", "--max_epoch=1"]
+    words = [word for word in SMALL if not word.startswith(("--precision", "--log_every"))]
+    words += ["--precision=fp32", "--log_every=1", f"--data_path={faces}", "--max_epoch=1"]
     for name in ("--compile", "--nocompile"):
         told = run_command("train.py", *words, name, f"--run={name.strip('-')}", timeout=600)
         assert told.returncode == 0, told.stderr
