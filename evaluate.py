@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
-from gan import evaluation, features, report, sampling, selection
+from gan import evaluation, features, files, report, sampling, selection
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line, show
 from gan.device import choose_device
@@ -387,19 +387,12 @@ def save(
         ConfigError: they cannot be written.
     """
     numbers = path.with_suffix(".json")
-    temporary = numbers.with_name(f".{numbers.name}")
     result["spectra"] = {kind: spectrum.tolist() for kind, spectrum in spectra.items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         report.save(path, result, examples[:SHOWN], pairs)
-        text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths may hold what is no text
-        temporary.replace(numbers)
+        files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
     show(f"report: {path}, numbers: {numbers}")
 
 

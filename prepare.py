@@ -22,6 +22,7 @@ from gan import cleaning, cleaning_report
 from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.command_line import command_line, show
 from gan.faces import RESERVE, unfinished_beside
+from gan.files import write_text
 from gan.pictures import CHUNK, in_processes, printable
 
 T = TypeVar("T")
@@ -83,8 +84,8 @@ def prepared(
     }
     places = [i for i in cleaning_report.shown(seen) if i in rows]
     thumbnails = dict(zip(places, cleaning.thumbnails(pixels[[rows[i] for i in places]]), strict=True))
-    save(config.report, cleaning_report.page(result, seen, thumbnails))
-    save(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
+    write_text(config.report, cleaning_report.page(result, seen, thumbnails))
+    write_text(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
     tell(config, result)
 
 
@@ -282,7 +283,7 @@ def save_manifest(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    save(out / MANIFEST, json.dumps(list(rows), indent=1, ensure_ascii=False))
+    write_text(out / MANIFEST, json.dumps(list(rows), indent=1, ensure_ascii=False))
 
 
 def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
@@ -322,22 +323,6 @@ def without(
     if stays:
         show(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
     return stays
-
-
-def save(path: Path, text: str) -> None:
-    """Write a text; never half a file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
+from gan.files import replacing
 
 FORMAT = 1
 """Version of the file's layout; raised when an older program could not read it any more."""
@@ -33,20 +34,14 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: it could not be written; what was at `path` is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             torch.save({"program": PROGRAM, "format": FORMAT, **content}, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's errors in RuntimeError
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
         raise CheckpointError(f"could not write {path}: {cause}; make it writable, or free some disk space") from error
-    finally:
-        with contextlib.suppress(OSError):  # as where the folder itself is out of reach; must not hide the error
-            temporary.unlink()
 
 
 def load(path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from config import ENCODER, CheckpointError, ConfigError, Features
 from gan import checkpoint, device
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.faces import Pack
+from gan.files import replacing
 from gan.images import to_tensor
 
 BATCH = 100
@@ -168,18 +169,14 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
         known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
         if known.shape == shape and known.dtype == np.float32:
             return np.load(path, mmap_mode="r+")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.npy")
     try:
-        with open(temporary, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
             np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
             for start in range(0, len(pack.pixels), BATCH):  # never all of them in memory
                 file.write(np.full((min(BATCH, shape[0] - start), shape[1]), np.nan, np.float32).tobytes())
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
         return np.load(path, mmap_mode="r+")
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         return np.full(shape, np.nan, np.float32)

@@ -20,6 +20,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from gan.files import replacing
+
 PREVIEWS = "step-????????.png"
 """The names of a run's preview grids."""
 
@@ -68,21 +70,10 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
     Raises:
         OSError: the folder cannot be made or the file not written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(pixels, path)
-
-
-def _write(pixels: np.ndarray, path: Path) -> None:
-    """`save_picture` into a folder that exists."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     picture = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
-    try:
+    with replacing(path) as temporary:
         # Of PNG's ways the quickest that compresses: long repetitions are rare in faces, and searched for in vain.
         picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def load_picture(path: Path) -> np.ndarray:
@@ -111,17 +102,13 @@ class PictureWriter:
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pictures")
         self.waiting: deque[Future[None]] = deque()
-        self.folder: Path | None = None
 
     def __enter__(self) -> PictureWriter:
         return self
 
     def save(self, pixels: np.ndarray, path: Path) -> None:
         """Write one, see `save_picture`; soon."""
-        if path.parent != self.folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.folder = path.parent
-        self.waiting.append(self.threads.submit(_write, pixels, path))
+        self.waiting.append(self.threads.submit(save_picture, pixels, path))
         while len(self.waiting) > WAITING:
             self.waiting.popleft().result()
 
@@ -157,21 +144,18 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
     pictures = (_frame(previews[i]) for i in places)
     each = max(20, round(1000 * seconds / len(places)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        if path.suffix.lower() == ".mp4":
-            _save_mp4(itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each)), temporary, each)
-        else:
-            durations = [each] * (len(places) - 1) + [each + LAST]
-            options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
-            first = next(pictures)
-            first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            if path.suffix.lower() == ".mp4":
+                last = itertools.repeat(_frame(previews[-1]), LAST // each)
+                _save_mp4(itertools.chain(pictures, last), temporary, each)
+            else:
+                durations = [each] * (len(places) - 1) + [each + LAST]
+                options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
+                first = next(pictures)
+                first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
     except (RuntimeError, ValueError, SyntaxError) as error:  # of Pillow, of av
         raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return len(places)
 
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from gan import images
 from gan.curves import Curves
+from gan.files import write_text
 from gan.health import Diagnosis
 
 SIDE_SHARE = 0.03
@@ -126,10 +127,8 @@ class Monitor:
         old = log.read_text(encoding="utf-8") if log.is_file() else ""
         kept = "".join(row + "\n" for row in old.splitlines() if _step_of(row) <= step)
         if kept != old:
-            temporary = log.with_name(".log.jsonl")
             try:
-                temporary.write_text(kept, encoding="utf-8")
-                temporary.replace(log)
+                write_text(log, kept)
             except OSError as error:
                 self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from gan import images
 from gan.evaluation import METRICS
+from gan.files import replacing
 
 CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
@@ -40,16 +40,12 @@ def save(
 
     known = fontManager.get_font_names()
     fonts = ["DejaVu Sans", *(font for font in CHINESE if font in known)]
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.png")
     with matplotlib.rc_context({"font.family": fonts}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
         figure = Figure(dpi=100, layout="constrained")
         _fill(figure, result, examples, pairs)
-        try:
+        with replacing(path) as temporary:
             figure.savefig(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _fill(

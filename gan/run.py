@@ -34,6 +34,7 @@ from gan import book_weights, checkpoint, ema, images
 from gan.command_line import BARE
 from gan.device import adam, describe, place
 from gan.encoder import Encoder
+from gan.files import write_text
 from gan.plan import Leg
 from gan.ranks import Ranks
 from model import Discriminator, Generator
@@ -192,11 +193,7 @@ class Run:
         """
         path = self.folder / "config.json"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(".config.json")
-            text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
-            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths may hold what is no text
-            temporary.replace(path)
+            write_text(path, json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
-import os
 import time
 from collections.abc import Mapping
 from html import escape
@@ -17,6 +15,7 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.files import write_text
 from gan.health import Diagnosis
 
 SHARE = 0.003
@@ -105,13 +104,9 @@ class RunReport:
         return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
-        temporary = self.path.with_name(f".report.{os.getpid()}.html")
         try:
-            temporary.write_text(self._page(training), encoding="utf-8", errors="backslashreplace")
-            temporary.replace(self.path)
+            write_text(self.path, self._page(training))
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             told = (
                 f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
                 f"see that there is room and that {self.path.parent} can be written to"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import platformdirs
+
+from gan.files import replacing
 
 CDN = "https://unpkg.com"
 CDN_SECONDS = 60.0
@@ -179,13 +180,8 @@ def _keep(asset: Asset, static: Path, content: bytes) -> bool:
     if hashlib.sha256(content).hexdigest() != asset.sha256:
         return False
     path = static / asset.place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as temporary:
         temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return True
 
 

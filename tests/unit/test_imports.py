@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
-    "config",
+    "config gan.files",
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger gan.encoder "
     "gan.visdom_assets gan.torchvision_data gan.curves gan.pictures",
     "model gan.command_line gan.device gan.ema gan.health",

@@ -53,11 +53,11 @@ def test_mnist_in_grey(tmp_path: Path) -> None:
 
 
 def test_cifar10_in_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchvision.datasets import CIFAR10 as kind  # seconds to load, for these tests alone
+    from torchvision.datasets import CIFAR10  # seconds to load, for these tests alone
 
-    monkeypatch.setattr(kind, "train_list", [["data_batch_1", None]])  # None: the checksum, of a file made here
-    monkeypatch.setattr(kind, "test_list", [])
-    monkeypatch.setattr(kind, "meta", {"filename": "batches.meta", "key": "label_names", "md5": None})
+    monkeypatch.setattr(CIFAR10, "train_list", [["data_batch_1", None]])  # None: the checksum, of a file made here
+    monkeypatch.setattr(CIFAR10, "test_list", [])
+    monkeypatch.setattr(CIFAR10, "meta", {"filename": "batches.meta", "key": "label_names", "md5": None})
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     wanted = colours(4)

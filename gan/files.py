@@ -1,0 +1,43 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Lend a hidden name beside `path`: what is written there takes the place of `path` when the block ends well.
+
+    If it does not, `path` is what it was, and nothing is left behind. The folder is made.
+
+    Args:
+        path: the file to write.
+
+    Yields:
+        The name to write to, with the suffix of `path`.
+
+    Raises:
+        OSError: the folder cannot be made, or the name not given.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # as where the folder is out of reach; must not hide the error
+            temporary.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8; a path in it may hold what is no text, and is escaped.
+
+    Raises:
+        OSError: it cannot be written; `path` is what it was.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")

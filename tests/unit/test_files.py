@@ -1,0 +1,40 @@
+"""Files that are written whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from gan.files import replacing, write_text
+
+
+def test_what_is_written_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "page.html"
+    for content in (b"first", b"second"):
+        with replacing(path) as temporary:
+            assert temporary.parent == path.parent
+            assert temporary.suffix == ".html"
+            temporary.write_bytes(content)
+            assert content == b"first" or path.read_bytes() == b"first"
+        assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(b"before")
+
+    def cut_short() -> None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"hal")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_short()
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_that_are_no_text_are_escaped(tmp_path: Path) -> None:
+    write_text(tmp_path / "list.txt", "faces/\udcff 猫.png\n")
+
+    assert (tmp_path / "list.txt").read_text(encoding="utf-8") == "faces/\\udcff 猫.png\n"
