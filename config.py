@@ -144,8 +144,8 @@ class TrainConfig:
         save_path: folder for the preview grids; by default samples/ in the run.
         max_epoch: passes over the faces; unset: 200, or as many as the budget allows.
         budget: minutes you have: the run ends in time, its last measurement and grid done; with the default preset and
-            no old weights the machine is measured and networks and batch are chosen by it; with --resume so many
-            minutes from now; unset trains by epochs.
+            no old weights the machine is measured and learning rates are chosen by it, on fast machines networks and
+            batch too; with --resume so many minutes from now; unset trains by epochs.
         batch_size: faces per step.
         image_size: height and width of the faces, pixels: 32, 48, 64, 96, 128, 192 or 256.
         channels: 3 for colour, 1 for grey.
@@ -153,8 +153,8 @@ class TrainConfig:
         nz: length of the latent z.
         ngf: channels of the generator before its last layers; its width.
         ndf: channels of the discriminator after its first layers; its width.
-        widths: channels of both networks at 4, 8, 16, ... pixels, as 256,128,64,32 for faces of 96, in place of ngf
-            and ndf.
+        widths: channels of both networks at 4, 8, 16, ... pixels (with --growth=doubling the generator's are 6, 12,
+            24, ... for faces of 48, 96 and 192), as 256,128,64,32 for faces of 96, in place of ngf and ndf.
         depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
         projected: let the discriminator also judge by what an encoder sees that comes with the program and knows anime
