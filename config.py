@@ -437,8 +437,8 @@ class PrepareConfig:
         sources: folders, zips or pictures; folders are searched to any depth, and their subfolders stay.
         out: folder for the faces; what an earlier call wrote there is used again.
         min_size: pixels that the shorter side of a face must have.
-        keep: kinds of findings to keep all the same, with commas between them: small, narrow, blank, dark, grey, same,
-            alike, odd; by default all are left out.
+        keep: kinds of findings to keep all the same, with commas between them: small, narrow, blank, dark,
+            unfinished, grey, same, alike, odd; by default all are left out.
         centre: cut the centre square; else whole pictures are copied as they are.
         detect: cut the faces that --cascade finds, a file each.
         cascade: what a face looks like: a cascade file for OpenCV, which needs requirements-extra.txt.
@@ -477,7 +477,7 @@ class PrepareConfig:
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
 
 
-KEEPABLE = ("small", "narrow", "blank", "dark", "grey", "same", "alike", "odd")
+KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
 """Kinds of findings that `prepare.py` can keep; see `gan.cleaning.KINDS`."""
 
 ALIASES = {"nogen": "gen_num"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateCo
 from gan import evaluation, features, files, report, sampling, selection
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line, show
-from gan.device import choose_device
+from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
 from gan.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
 from gan.faces import Pack, has_faces, open_pack
@@ -137,7 +139,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             pairs = nearest_pairs(copies, samples, learnt)
         if subject.sampler and learnt.certain and len(learnt.held_out):
             discriminator_gap(subject.sampler, learnt, samples.first, result)
-    if config.fake.is_dir() and subject.sampler:
+    if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = the_way_there(config, subject.sampler, real, extractor, device)
     spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectra.mean(0)}
     save(config.report, result, samples.first, spectra, pairs)
@@ -146,7 +148,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     """Load the generator, or find the pictures, that --fake names."""
-    if config.fake.suffix == ".pt" or any((config.fake / name).is_file() for name in ("best.pt", "latest.pt")):
+    if config.fake.suffix == ".pt" or any(map(os.path.isfile, (config.fake / "best.pt", config.fake / "latest.pt"))):
         sampler = sampling.load(config.fake, device)
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
@@ -248,10 +250,11 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
     origin = subject.sampler.origin if subject.sampler else {}
     pack, certain = real, origin.get("digest") == real.digest
     if not certain and "data_path" in origin and has_faces(path := Path(origin["data_path"])):
-        own = open_pack(path, subject.size, channels=subject.channels)
-        if own.digest == origin.get("digest"):
-            pack, certain = own, True
-    training, held_out = pack.split(origin.get("holdout", TrainConfig.holdout))
+        with contextlib.suppress(DataError):  # they are no longer what they were
+            own = open_pack(path, subject.size, channels=subject.channels)
+            if own.digest == origin.get("digest"):
+                pack, certain = own, True
+    training, held_out = pack.split(origin.get("holdout", TrainConfig.holdout) if certain else 0)
     chosen = selection.unpacked(origin.get("chosen_faces"), pack) if certain else None
     if chosen is not None:
         training, held_out = training[chosen[training]], held_out[chosen[held_out]]
@@ -325,13 +328,21 @@ def the_way_there(
     """The metrics over a run, by how they were measured: of its checkpoints now, and in training by itself."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
+    present = math.inf
+    with contextlib.suppress(CheckpointError):  # there is none, or it is damaged
+        present = sampling.load(config.fake / "latest.pt", device).images_seen
     for path in reversed(checkpoints_in(config.fake)):
+        if "-before" in path.stem:  # of before it went on from an older one
+            continue
         try:
             other = sampling.load(path, device)
         except CheckpointError as error:
             show(f"left out: {error}")
             continue
-        if other.images_seen in points or not other.images_seen:
+        if other.images_seen in points or not 0 < other.images_seen <= present:
+            continue
+        if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
+            show(f"left out: {path}: draws other faces, of {other.model.image_size} pixels")
             continue
         with bar(path.name, n) as progress:
             faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)
@@ -403,7 +414,8 @@ def bar(what: str, total: int, unit: str = "face") -> tqdm:
 
 def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     """What `python evaluate.py` does."""
-    evaluate(config)
+    with enough_memory("out of memory: stop what else uses it, or measure with --nogpu"):
+        evaluate(config)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images, sampling
 from gan.command_line import command_line
-from gan.device import choose_device
+from gan.device import choose_device, enough_memory
 
 GRID = 1024
 """Most faces in the grid; more would be too small to see and too many to hold."""
@@ -112,7 +112,8 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
         film = config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp"
         timelapse(config.timelapse, film)
     else:
-        generate(config)
+        with enough_memory("out of memory: stop what else uses it, or draw with --nogpu"):
+            generate(config)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from gan import cleaning, cleaning_report
 from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.command_line import command_line, show
 from gan.faces import RESERVE, unfinished_beside
-from gan.files import write_text
+from gan.files import as_word, write_text
 from gan.pictures import CHUNK, in_processes, printable
 
 T = TypeVar("T")
@@ -101,6 +101,10 @@ def check(config: PrepareConfig) -> None:
         if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
                 f"--out={config.out} is, or holds, the source {given}, which stays as it is; give another folder"
+            )
+        if out.is_relative_to(path) and not os.path.exists(out / MANIFEST) and any(files for *_, files in os.walk(out)):
+            raise DataError(
+                f"--out={config.out} lies in the source {given} and holds files of yours; give another: --out=FOLDER"
             )
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
@@ -190,7 +194,8 @@ def choose(
         How many were found of each kind, and the kinds that are kept all the same.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
-    coloured = sum(bool(face.digest) and not face.faults for face in seen)
+    colourless = {"grey", "dark", "blank", "unfinished"}  # the last three were not asked whether they are grey
+    coloured = sum(bool(face.digest) and not colourless & face.faults.keys() for face in seen)
     if sum("grey" in face.faults for face in seen) > coloured:  # a set of grey pictures
         keep.add("grey")
     found: Counter[str] = Counter()
@@ -253,7 +258,7 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
                 "or give a folder on another disk: --out=FOLDER"
             )
         earlier = rows_in(config.out / MANIFEST) or {}
-        planned = {name: {"file": name, "sha256": "", "source": face.picture.about} for name, face in new.items()}
+        planned = {name: {"file": name, "sha256": "", "source": cleaning.place(face)} for name, face in new.items()}
         save_manifest(config.out, {**planned, **earlier}.values())
         with unfinished_beside(config.out / ".faces") as unfinished:
             work = []
@@ -266,7 +271,10 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
                 face.kind, face.why = "unreadable", why
         manifest = {row["file"]: row for row, _ in results if row is not None}
         # What cannot be read now may have been whole when it was cut.
-        judged_now = {os.path.abspath(face.picture.about) for face in seen if face.kind not in cleaning.NEVER}
+        judged_now: dict[str, list[Seen]] = {}
+        for face in seen:
+            if face.kind not in cleaning.NEVER:
+                judged_now.setdefault(cleaning.place(face), []).append(face)
         others = without(earlier, manifest.keys(), judged_now, config.out)
         save_manifest(config.out, [*others, *manifest.values()])
     except OSError as error:
@@ -297,9 +305,15 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def without(
-    earlier: Mapping[str, dict[str, Any]], now: Collection[str], judged_now: Collection[str], out: Path
+    earlier: Mapping[str, dict[str, Any]], now: Collection[str], judged_now: Mapping[str, Sequence[Seen]], out: Path
 ) -> list[dict[str, Any]]:
     """Remove what earlier calls wrote of the pictures judged now, nobody has changed since, and is of no use now.
+
+    Args:
+        earlier: rows of the manifest, by name.
+        now: names of what is kept.
+        judged_now: by where a picture lies, what was seen in it.
+        out: the folder.
 
     Returns:
         The rows of what they wrote of other pictures, which stays: those may be gone since.
@@ -309,12 +323,11 @@ def without(
         if name in now:
             continue
         path = out / name
-        if os.path.abspath(row["source"]) not in judged_now:
+        if row["source"] not in judged_now:
             stays.append(row)
         elif ".." not in Path(name).parts and not Path(name).is_absolute():
             with contextlib.suppress(OSError):
-                same = not row["sha256"] or hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]
-                if same and not path.is_symlink():
+                if not path.is_symlink() and digest_of(name, row, judged_now) == hashed(path.read_bytes()):
                     path.unlink()
                     gone += 1
                     path.parent.rmdir()  # where it was the last
@@ -323,6 +336,21 @@ def without(
     if stays:
         show(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
     return stays
+
+
+def digest_of(name: str, row: Mapping[str, Any], judged_now: Mapping[str, Sequence[Seen]]) -> str:
+    """What a face's file was when it was written; a call that was interrupted did not say it. Empty if unknown."""
+    if row["sha256"]:
+        return row["sha256"]
+    faces = [face for face in judged_now[row["source"]] if face.digest and cleaning.name_of(face) == name]
+    with contextlib.suppress(Exception):  # its picture has changed since, say
+        return hashed(cleaning.content(faces[0]))
+    return ""
+
+
+def hashed(data: bytes) -> str:
+    """The digest that manifests have."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
@@ -335,7 +363,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     show(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
-        show(f"train:   python train.py --data_path={printable(str(config.out))}")
+        show(f"train:   python train.py --data_path={printable(as_word(config.out))}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from gan.curves import Curves
 from gan.device import autocast, choose_device, choose_precision, describe, free_memory, give_back_memory, out_of_memory
 from gan.evaluation import Judge
 from gan.faces import open_pack
+from gan.files import as_word
 from gan.images import to_pixels
 from gan.monitor import Monitor
 from gan.ranks import Ranks, joined
@@ -322,7 +323,9 @@ def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
     try:
         images.save_film(previews, film)
     except OSError as error:
-        monitor.say(f"could not make {film}: {error}; to try again: python generate.py --timelapse={film.parent}")
+        monitor.say(
+            f"could not make {film}: {error}; to try again: python generate.py --timelapse={as_word(film.parent)}"
+        )
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> None:
@@ -433,7 +436,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             state.begin_leg(seconds)
         state.finished = (state.finished and config.budget is not None) or state.step >= batches.steps(config.epochs)
         if state.finished:
-            print(f"this run has finished; to go on: python train.py --resume={folder} {preparing.extension(config)}")
+            again = f"python train.py --resume={as_word(folder)} {preparing.extension(config)}"
+            print(f"this run has finished; to go on: {again}")
             return
         judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
         with alone(run.folder, new=True) if content is None and ranks.first else contextlib.nullcontext():
@@ -484,7 +488,7 @@ def sitting(
     except bdb.BdbQuit as error:
         raise ConfigError(
             "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "
-            f"whole: python train.py --resume={run.folder}"
+            f"whole: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:
         monitor.say("\n".join(preparing.summary(run, state, monitor, samples)))

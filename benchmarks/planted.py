@@ -121,7 +121,7 @@ ALONE: dict[str, tuple[int, set[str], bool, Make]] = {
     "JPEG cut short": (6, {"truncated"}, True, cut_short("JPEG", 0.5)),
     "PNG cut short": (5, {"truncated"}, True, cut_short("PNG", 0.7)),
     "WebP cut short": (5, {"truncated", "unreadable"}, False, cut_short("WEBP", 0.6)),
-    "lower part grey": (6, {"truncated"}, True, half_decoded),
+    "lower part grey": (6, {"unfinished"}, True, half_decoded),
     "24 pixels": (6, {"small"}, True, lambda face, dice: face.resize((24, 24))),
     "a narrow strip": (6, {"narrow"}, True, lambda face, dice: face.resize((96, 300))),
     "one colour": (

@@ -14,6 +14,9 @@ from gan.faces import Pack
 from gan.images import to_tensor
 from gan.latent import stream
 
+LOT = 4096
+"""Faces copied to the device at a time."""
+
 
 class Batches:
     """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
@@ -48,7 +51,10 @@ class Batches:
         self.seed, self.device, self.flip, self.part = seed, device, flip, part
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
-            self.resident = torch.from_numpy(pack.pixels[chosen]).to(device)
+            self.resident = torch.empty(len(chosen), *pack.pixels.shape[1:], dtype=torch.uint8, device=device)
+            for start in range(0, len(chosen), LOT):  # never all of them in memory twice
+                lot = pack.pixels[chosen[start : start + LOT]]
+                self.resident[start : start + len(lot)] = torch.from_numpy(lot)
         self.epoch, self.order = -1, np.empty(0, np.int64)
 
     def __len__(self) -> int:

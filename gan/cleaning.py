@@ -39,6 +39,7 @@ KINDS = {
     "narrow": "more than twice as long as wide, or the other way round",
     "blank": "one colour, or next to nothing to see",
     "dark": "next to black",
+    "unfinished": "its lowest rows are black or grey alone, as of a file that had ended early and was saved again",
     "grey": "without colour, among pictures that have some",
     "faceless": "no face was detected",
     "same": "the same pixels as another picture",
@@ -231,7 +232,7 @@ def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
     for name in sorted(infos):
         picture, info = dataclasses.replace(archive, member=name), infos[name]
         parts = re.split(r"[/\\]", name)
-        if not name.lower().endswith(SUFFIXES) or not all(part in (".", "..") or is_visible(part) for part in parts):
+        if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
             others.append(name)
         elif why := _forbidden(info, parts):
             refused.append(Seen(picture, "refused", why))
@@ -347,7 +348,7 @@ def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cu
     elif deviation < FLAT or np.percentile(steps, 99) < SMOOTH:
         found["blank"] = f"brightness varies by {deviation:.1f} of 256"
     elif lost := _lost(array):
-        found["truncated"] = f"its lowest {100 * lost:.0f} % are one colour, as where a file ended early"
+        found["unfinished"] = f"its lowest {100 * lost:.0f} % are one colour"
     elif np.percentile(channels.max(-1) - channels.min(-1), 98) < GREY:
         found["grey"] = ""
     return found
@@ -521,29 +522,37 @@ def write(
     for face in faces:
         name = name_of(face)
         path = out / name
-        about = {"source": face.picture.about, "box": face.box, "width": face.size[0], "height": face.size[1]}
-        if path.is_file():
-            digest = earlier.get(name) or hashlib.sha256(path.read_bytes()).hexdigest()
-            rows.append(({"file": name, "sha256": digest, **about}, ""))
+        about = {"source": place(face), "box": face.box, "width": face.size[0], "height": face.size[1]}
+        if path.is_file() and earlier.get(name):
+            rows.append(({"file": name, "sha256": earlier[name], **about}, ""))
             continue
         try:
-            data = _file(face)
+            data = content(face)
         except Exception as error:  # it has changed since it was judged, say
             rows.append((None, reason(error)))
+            continue
+        row = {"file": name, "sha256": hashlib.sha256(data).hexdigest(), **about}
+        if path.is_file():  # of a call that was interrupted; what differs from that digest is the user's by now
+            rows.append((row, ""))
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out)):
             rows.append((None, f"{path.parent} is a link that leads out of {out}"))
             continue
-        temporary = unfinished / path.name
+        temporary = unfinished / f"{os.getpid()}-{path.name}"  # another process may write a face of that name
         temporary.write_bytes(data)
         temporary.replace(path)
-        rows.append(({"file": name, "sha256": hashlib.sha256(data).hexdigest(), **about}, ""))
+        rows.append((row, ""))
     return rows
 
 
-def _file(face: Seen) -> bytes:
-    """A face's file."""
+def place(face: Seen) -> str:
+    """Where a face's picture lies, for a manifest that is read again from another folder."""
+    return os.path.abspath(face.picture.about)
+
+
+def content(face: Seen) -> bytes:
+    """What a face's file holds."""
     file = source(face.picture.path, face.picture.member)
     data = file.read_bytes() if isinstance(file, Path) else file.getvalue()
     if copied(face):

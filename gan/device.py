@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from config import Precision
+from config import ConfigError, Precision
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -161,6 +161,24 @@ def free_memory(device: torch.device) -> None:
     """Give back what a GPU keeps for later use, so that it can be divided anew."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def enough_memory(otherwise: str) -> Iterator[None]:
+    """Work that may need more memory than a device, the CPU included, has left.
+
+    Args:
+        otherwise: what to say then.
+
+    Raises:
+        ConfigError: there is not enough.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ConfigError(otherwise) from error
 
 
 def out_of_memory(error: BaseException) -> bool:

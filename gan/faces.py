@@ -30,6 +30,7 @@ from tqdm import tqdm
 import config
 from config import SYNTHETIC, DataError
 from gan import synthetic, torchvision_data
+from gan.files import as_word
 from gan.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
 
 try:
@@ -56,12 +57,14 @@ class Pack:
         hashes: (N,), uint32, crc32 of each face's pixels.
         rejected: number of files skipped, listed in rejected.txt in the pack's folder.
         folder: where it lies.
+        unkept: what is found out about the faces and cannot be kept in the folder, by what it is.
     """
 
     pixels: np.ndarray
     hashes: np.ndarray
     rejected: int
     folder: Path
+    unkept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def digest(self) -> str:
@@ -137,14 +140,17 @@ def open_pack(
     origin = "drawn" if data_path == SYNTHETIC else f"from {data_path}"
     say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
     if pack.rejected:
-        say(f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons")
+        say(
+            f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons; where it was "
+            f"the disk's or the network's fault, delete {folder}, and they are tried again"
+        )
     copies = len(pack.hashes) - len(np.unique(pack.hashes))  # by checksum: nothing is read
     if data_path == SYNTHETIC or copies <= len(pack.hashes) ** 2 / 2**33:  # as many as chance makes
         copies = 0
     if copies:
         say(f"exact copies of other faces: {copies:,}")
     if (pack.rejected or copies) and data_path.exists():
-        say(f"to be rid of them, and of pictures that are no use: python prepare.py {data_path} --out=FOLDER")
+        say(f"to be rid of them, and of pictures that are no use: python prepare.py {as_word(data_path)} --out=FOLDER")
     return pack
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,3 +43,11 @@ def write_text(path: Path, text: str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def as_word(path: Path) -> str:
+    """A path as a terminal takes it in a command: quoted where it has blanks or signs that mean something there."""
+    text = str(path)
+    if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
+        return text
+    return f'"{text}"' if os.name == "nt" else shlex.quote(text)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from config import Metric, TrainConfig
 from gan.curves import Curves
+from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 
 PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
@@ -311,7 +312,7 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
         if annealed and not finished:
             do = "as the learning rates fall towards the budget's end it may still improve; best.pt keeps the best"
         else:
-            do = f"stop here and use best.pt: python generate.py --checkpoint={folder}"
+            do = f"stop here and use best.pt: python generate.py --checkpoint={as_word(folder)}"
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
     minutes = curves.column(config.eval_metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))

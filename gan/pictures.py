@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 
 def is_visible(name: str) -> bool:
-    """Whether a file or folder counts: not hidden, and not what macOS puts into zips."""
-    return not name.startswith(".") and name != "__MACOSX"
+    """Whether a part of a path counts: not hidden, and not what macOS puts into zips."""
+    return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
 
 
 def rejection(name: str, error: Exception) -> str:

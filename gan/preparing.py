@@ -20,6 +20,7 @@ from gan.command_line import show
 from gan.device import describe
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces
+from gan.files import as_word
 from gan.monitor import Monitor, Output
 from gan.ranks import Ranks
 from gan.run import Run, TrainingState, new_folder, resumed, starting_from
@@ -213,7 +214,8 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
     for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
         if (folder / file).is_file():
             lines.append(f"{name:8} {folder / file}")
-    lines.append(f"faces:   python generate.py --checkpoint={folder}")
-    lines.append(f"measure: python evaluate.py --fake={folder}")
-    lines.append(f"go on:   python train.py --resume={folder}{more}")
+    word = as_word(folder)
+    lines.append(f"faces:   python generate.py --checkpoint={word}")
+    lines.append(f"measure: python evaluate.py --fake={word}")
+    lines.append(f"go on:   python train.py --resume={word}{more}")
     return lines

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import importlib.metadata
+import itertools
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -350,9 +351,17 @@ def keep_later(path: Path, step: int, samples: Path) -> None:
             continue
         if later > step:
             file.replace(file.with_name(f"step-{later:08d}.pt"))
-    for grid in samples.glob(images.PREVIEWS):
-        if grid.stem > f"step-{step:08d}":
-            grid.replace(grid.with_name(f"{grid.stem}-before.png"))
+        elif later < step and file.name == "latest.pt":  # the user goes back to what was set aside
+            _set_aside(file, f"step-{later:08d}")
+    for file in (*path.parent.glob("step-????????.pt"), *samples.glob(images.PREVIEWS)):
+        if file.stem > f"step-{step:08d}":
+            _set_aside(file, file.stem)
+
+
+def _set_aside(file: Path, stem: str) -> None:
+    """Give a file a name that says what it was, and that no other file has."""
+    names = (f"{stem}-before{'' if n == 1 else f'-{n}'}{file.suffix}" for n in itertools.count(1))
+    file.replace(next(path for path in map(file.with_name, names) if not path.exists()))
 
 
 @contextlib.contextmanager

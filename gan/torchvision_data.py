@@ -32,13 +32,16 @@ def split(data_path: Path) -> tuple[str, Path]:
     """The dataset's name in torchvision and its folder, the `root` of torchvision's documentation.
 
     Raises:
-        DataError: it is not torchvision:NAME:FOLDER.
+        DataError: it is not torchvision:NAME:FOLDER, or there is no such folder.
     """
     _, _, rest = str(data_path).partition(":")
     name, colon, root = rest.partition(":")
     if not (name and colon and root):
         raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, as torchvision:MNIST:FOLDER")
-    return name, Path(os.path.expanduser(root))
+    folder = Path(os.path.expanduser(root))
+    if not folder.is_dir():
+        raise DataError(f"{data_path}: {folder} is no folder; give the one that torchvision calls the dataset's root")
+    return name, folder
 
 
 @functools.lru_cache(maxsize=1)
@@ -66,8 +69,6 @@ def open_dataset(data_path: Path) -> Any:
         near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.4)
         meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
         raise DataError(f"{data_path}: torchvision has no dataset {name!r}; {meant}")
-    if not root.is_dir():
-        raise DataError(f"{data_path}: {root} is no folder; give the one that torchvision calls the dataset's root")
     options: dict[str, Any] = {}
     if "download" in inspect.signature(kinds[name]).parameters:
         options["download"] = False

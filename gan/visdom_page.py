@@ -451,7 +451,11 @@ def where(address: str, port: int, env: str, local: bool) -> str:
     told = f"watch it in a browser: {address}:{port}/env/{urllib.parse.quote(env)}"
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if local and len(connection) == 4:
-        told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {getpass.getuser()}@{connection[2]}"
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError, ImportError):  # in a container, one that has no name
+            user = "USER"
+        told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return told
 
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 import evaluate
 from benchmarks.release import release
-from config import ENCODER, REFERENCE
-from gan import evaluation, faces
+from config import ENCODER, REFERENCE, RELEASED
+from gan import checkpoint, evaluation, faces
 from gan.evaluation import METRICS, Copying
 from gan.faces import Pack
 from gan.monitor import Monitor
@@ -154,9 +154,11 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
     assert given["discriminator"] == pytest.approx(found["discriminator"], abs=0.01)
     result = run_here("evaluate.py", "--fake=given.pt", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr
-    assert numbers(tmp_path / "evaluation.json")["copying"]["what"] == "real faces"
+    copying = numbers(tmp_path / "evaluation.json")["copying"]
+    assert (copying["faces"], copying["what"]) == (110, "real faces")  # none of them is held out of the search
 
     shutil.rmtree(tmp_path / "faces")
+    make_faces(tmp_path / "faces", 1, size=32)  # too few to be opened
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr
     gone = numbers(tmp_path / "evaluation.json")
@@ -192,10 +194,16 @@ def test_a_run_is_measured_in_training_and_afterwards(
     # A row cut short by a crash, and a checkpoint that cannot be read, cost nothing but themselves.
     with open(tmp_path / "checkpoints/r/log.jsonl", "a") as log:
         log.write('{"step": 31, "images_seen": 49')
-    (tmp_path / "checkpoints/r/step-00000020.pt").write_bytes(b"cut short")
+    run = tmp_path / "checkpoints/r"
+    (run / "step-00000020.pt").write_bytes(b"cut short")
+    # Nor do the states of before it went on from an older one, and other files.
+    for name, seen in (("step-00000040", 640), ("step-00000007-before", 112)):
+        checkpoint.save(run / f"{name}.pt", {**checkpoint.load(run / "latest.pt"), "images_seen": seen})
+    shutil.copy(RELEASED, run / "released.pt")
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
     assert result.returncode == 0, result.stderr
     assert "left out: checkpoints/r/step-00000020.pt" in result.stdout
+    assert "left out: checkpoints/r/released.pt: draws other faces, of 96 pixels" in result.stdout
     again = numbers(tmp_path / "evaluation.json")
     assert [[point["images_seen"] for point in points] for points in again["run"].values()] == [
         sorted({160, 480, best["images_seen"]}),  # best.pt is one of them
@@ -270,6 +278,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     [
         ("--fake=nowhere", "nowhere does not exist; expected a folder of pictures or a zip"),
         ("--fake=nothing.pt", "nothing.pt: no such checkpoint"),
+        (f"--fake={300 * 'a'}", "cannot be read: File name too long"),
         ("--fake=few --real=faces --image_size=32", "20 pictures in few; expected at least 50 to measure"),
         ("--fake=few", "20 pictures in few; expected at least 50 to measure"),
         ("--fake=others --real=few --image_size=32", "20 real faces in few; expected at least 100, half of them"),

@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
@@ -23,6 +24,7 @@ from gan import synthetic
 from gan.cleaning import KINDS, NEVER
 
 ROOT = Path(__file__).resolve().parents[2]
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -291,7 +293,7 @@ def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="stops processes as POSIX does")
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(KILL, marks=pytest.mark.slow)])
 def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
     tmp_path: Path, run_here: Command, number: signal.Signals
 ) -> None:
@@ -343,6 +345,93 @@ def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Comma
     assert done.returncode == 0
     assert report_of(tmp_path)["counts"]["kept"] == 6
     assert "5 grey        kept" in done.stdout
+
+
+def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_kept(
+    tmp_path: Path, run_here: Command
+) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(7):
+        face = drawn(seed, 96 if seed < 3 else 40)
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face if seed else face.convert("L")))
+    (tmp_path / "pile/1.png").write_bytes(encoded(drawn(1).convert("L")))
+    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu").returncode == 0
+    assert report_of(tmp_path)["found"] == {"small": 4, "grey": 2}
+    assert report_of(tmp_path)["counts"]["kept"] == 1
+
+
+def test_a_black_bar_below_is_left_out_unless_it_is_wanted(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(3):
+        face = drawn(seed)
+        face.paste((0, 0, 0), (0, 80, 96, 96))
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face))
+    words = "prepare.py", "pile", "--dry_run", "--nogpu"
+    assert run_here(*words).returncode == 0
+    assert report_of(tmp_path)["found"] == {"unfinished": 3}
+    assert run_here(*words, "--keep=unfinished").returncode == 0
+    assert report_of(tmp_path)["counts"]["kept"] == 3
+
+
+def test_odd_pictures_are_found_where_others_before_them_cannot_be_read(
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
+) -> None:
+    make_faces(tmp_path / "pile", 205, size=64)
+    (tmp_path / "pile/a.png").write_bytes(b"no picture")
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "pile/odd.png")
+    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--keep=same,alike").returncode == 0
+    kinds = {Path(found["file"]).name: found["kind"] for found in report_of(tmp_path)["findings"]}
+    assert kinds.pop("a.png") == "unreadable"
+    assert kinds.pop("odd.png") == "odd"
+    assert len(kinds) < 10
+    assert set(kinds.values()) <= {"odd"}
+
+
+def test_pictures_of_the_same_name_elsewhere_are_others(tmp_path: Path, run_here: Command) -> None:
+    for place, seeds in (("one", (0, 1)), ("two", (2, 3))):
+        (tmp_path / place / "pics").mkdir(parents=True)
+        for name, seed in enumerate(seeds):
+            (tmp_path / place / f"pics/{name}.png").write_bytes(encoded(drawn(seed)))
+        out = tmp_path / "faces"
+        assert run_here("prepare.py", "pics", f"--out={out}", "--nogpu", cwd=tmp_path / place).returncode == 0
+    assert len(list(out.glob("*.png"))) == 4
+    # The same ones, named from elsewhere.
+    words = "prepare.py", "one/pics", "--out=faces", "--nogpu", "--min_size=200"
+    done = run_here(*words, cwd=tmp_path)
+    assert "2 faces of an earlier call removed from faces" in done.stdout
+    assert len(list(out.glob("*.png"))) == 2
+
+
+def test_a_face_changed_after_an_interrupted_call_stays(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(3):
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(drawn(seed)))
+    words = "prepare.py", "pile", "--out=faces", "--nogpu"
+    assert run_here(*words).returncode == 0
+    manifest = tmp_path / "faces/manifest.json"
+    rows = json.loads(manifest.read_text())
+    interrupted = json.dumps([{**row, "sha256": ""} for row in rows])  # as it is until all are written
+    changed = encoded(drawn(9))
+    (tmp_path / "faces" / rows[0]["file"]).write_bytes(changed)
+
+    manifest.write_text(interrupted)
+    assert run_here(*words).returncode == 0  # goes on
+    assert run_here(*words, "--min_size=200").returncode == 0
+    assert hashlib.sha256(changed).hexdigest() in contents(tmp_path / "faces").values()
+    assert len(list((tmp_path / "faces").glob("*.png"))) == 1
+
+    assert run_here(*words).returncode == 0
+    manifest.write_text(interrupted)
+    assert run_here(*words, "--min_size=200").returncode == 0  # with other options at once
+    assert [path.read_bytes() for path in (tmp_path / "faces").glob("*.png")] == [changed]
+
+
+def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "my pile").mkdir()
+    (tmp_path / "my pile/0.png").write_bytes(encoded(drawn(0)))
+    done = run_here("prepare.py", "my pile", "--out=my faces", "--nogpu")
+    assert "python train.py --data_path='my faces'\n" in done.stdout
 
 
 def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:
@@ -415,6 +504,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         (["gone"], "gone does not exist; expected a folder"),
         (["empty"], "no pictures in empty"),
         (["pile", "--out=pile"], "--out=pile is, or holds, the source pile"),
+        (["pile", "--out=pile/blue"], "--out=pile/blue lies in the source pile and holds files of yours"),
         (["pile/blue", "--out=pile"], "--out=pile is, or holds, the source pile/blue"),
         (["pile", "--out=pile/blue/0.png"], "is a file; expected a folder"),
         (["pile", "--keep=grey,unreadable"], "--keep: expected some of small, narrow"),

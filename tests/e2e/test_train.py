@@ -198,10 +198,20 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
     result = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
     assert result.returncode == 0, result.stderr
     assert "going on from step 5," in result.stdout
-    assert checkpoint.load(again / "checkpoints/a/step-00000015.pt")["step"] == 15
-    assert checkpoint.load(again / "checkpoints/a/latest.pt")["step"] == 10
+    later = {path.name: checkpoint.load(path)["step"] for path in (again / "checkpoints/a").glob("*.pt")}
+    own = {"step-00000005.pt": 5, "step-00000010.pt": 10, "latest.pt": 10}
+    assert later == {**own, "step-00000010-before.pt": 10, "step-00000015-before.pt": 15}
     samples = sorted(path.name for path in (again / "checkpoints/a/samples").iterdir())
     assert samples == [*(f"step-000000{step}.png" for step in ("00", "05", "10")), "step-00000015-before.png"]
+
+    # And back to what was left.
+    back = run_here(
+        "train.py", "--resume=checkpoints/a/step-00000015-before.pt", "--max_epoch=4", "--save_every=9", cwd=again
+    )
+    assert back.returncode == 0, back.stderr
+    later = {path.name: checkpoint.load(path)["step"] for path in (again / "checkpoints/a").glob("*.pt")}
+    assert later["latest.pt"] == 19
+    assert later["step-00000010-before-2.pt"] == 10
 
 
 def test_a_run_in_a_folder_whose_name_is_no_text_goes_on(

@@ -19,6 +19,7 @@ import visdom
 from gan import visdom_assets, visdom_page
 
 ROOT = Path(__file__).resolve().parents[2]
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 OWN = Path(visdom.__file__).parent / "static"
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=bf16 --log_every=5".split()
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -85,7 +86,7 @@ def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all
     assert {"faces", "options", "logits", "penalties", "speed", "data_wait"} <= shown.keys()
 
 
-@pytest.mark.parametrize("ending", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.parametrize("ending", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), KILL])
 def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
     tmp_path: Path, faces: Path, page_files: Path, ending: signal.Signals
 ) -> None:

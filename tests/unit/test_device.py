@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from config import Precision
+from config import ConfigError, Precision
 from gan import device
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,6 +232,13 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
     assert device.out_of_memory(MemoryError())
     assert device.out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 17 GB, max allowed: 18 GB)."))
+
+
+def test_running_out_of_memory_is_said_in_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"^lower something$"), device.enough_memory("lower something"):
+        torch.empty(2**60, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="shape"), device.enough_memory("lower something"):
+        torch.empty(2).view(3)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("not enough memory"), OSError(28, "full")])

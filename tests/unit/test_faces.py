@@ -302,7 +302,7 @@ def test_folder_layouts(tmp_path: Path, names: list[str], data_path: str) -> Non
 def test_zip_and_folder_of_zips(tmp_path: Path) -> None:
     data = tmp_path / "data"
     in_zip(data, "one.zip", "x/0.png", "x/1.png", "x/note.txt")
-    in_zip(data, "sub/two.ZIP", "2.png", "3.PNG")
+    in_zip(data, "sub/two.ZIP", "./2.png", "3.PNG")  # as tar writes members
     put(data / "z", "0.png", "1.png", "2.png")
     assert [zlib.crc32(face.tobytes()) for face in packed(data).pixels] == [
         zlib.crc32(drawn(seed).tobytes()) for seed in (0, 1, 0, 1, 0, 1, 2)

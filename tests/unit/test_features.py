@@ -124,10 +124,28 @@ def test_damaged_features_of_a_pack_are_computed_anew(pack: Pack, damage: str) -
 
 
 def test_a_pack_that_cannot_be_written_has_features_all_the_same(pack: Pack) -> None:
-    gone = dataclasses.replace(pack, folder=pack.folder / "none")
-    found = features.of_pack(Extractor("counting 1", 2, Counting(), CPU), gone, np.arange(3))
-    assert torch.isfinite(found).all()
-    assert not gone.folder.exists()
+    (pack.folder / "file").touch()
+    full = dataclasses.replace(pack, folder=pack.folder / "file", unkept={})  # no folder: nothing can be kept there
+    network = Counting()
+    for some in (np.arange(3), np.arange(1, 5)):
+        found = features.of_pack(Extractor("counting 1", 2, network, CPU), full, some)
+        assert torch.isfinite(found).all()
+    assert network.seen == 5  # each once all the same
+
+
+def test_faces_that_do_not_fit_are_looked_at_in_smaller_lots() -> None:
+    lots: list[int] = []
+
+    def network(pixels: Tensor) -> Tensor:
+        lots.append(len(pixels))
+        if len(pixels) > 3:
+            torch.empty(2**60, dtype=torch.uint8)  # more than there is
+        return pixels[:, 0, 0].float()
+
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 4, 4, 3), np.uint8)
+    found = Extractor("corner", 3, network, torch.device("cpu"), batch=8)(pixels)
+    assert torch.equal(found, torch.from_numpy(pixels[:, 0, 0].astype(np.float32)))
+    assert lots == [7, 4, 2, 2, 2, 1]
 
 
 def test_a_missing_or_foreign_encoder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

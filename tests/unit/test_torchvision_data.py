@@ -111,6 +111,7 @@ def test_packs_and_runs_inside_the_folder_are_no_part_of_it(tmp_path: Path, monk
 def test_pack_follows_the_files(tmp_path: Path) -> None:
     path = f"torchvision:MNIST:{tmp_path / 'sets'}"
     assert not has_faces(Path("torchvision:MNIST"))
+    assert not has_faces(Path(f"torchvision:MNIST:{tmp_path / 'gone'}"))
     mnist(tmp_path / "sets", np.zeros((3, 28, 28), np.uint8))
     assert len(pixels(path, tmp_path / "packs", 1)) == 3
     for file in (tmp_path / "sets").rglob("train-*"):

@@ -16,6 +16,7 @@ from torch import nn
 
 import train
 from config import ConfigError, Metric, TrainConfig
+from gan import batches as batches_module
 from gan import checkpoint, features, health, preparing
 from gan.batches import Batches
 from gan.faces import Pack
@@ -418,6 +419,14 @@ class TestBatches:
         for step in range(1, 8):
             a.indices(step)
         assert list(a.indices(5)) == list(b.indices(5))
+
+    def test_faces_that_lie_on_the_device_are_the_same(self, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batches_module, "LOT", 4)
+        mapped = Batches(pack, np.arange(1, 18), 4, 0, CPU, 0.5)
+        monkeypatch.setattr(batches_module, "has_room", lambda *_: True)
+        resident = Batches(pack, np.arange(1, 18), 4, 0, CPU, 0.5)
+        assert resident.resident is not None
+        assert all(torch.equal(mapped(step), resident(step)) for step in range(1, 10))
 
     def test_only_the_chosen_faces_come(self, pack: Pack) -> None:
         batches = Batches(pack, np.array([3, 5, 7, 11]), 4, 0, CPU)
