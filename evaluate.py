@@ -339,10 +339,10 @@ def the_way_there(
         except CheckpointError as error:
             show(f"left out: {error}")
             continue
-        if other.images_seen in points or not 0 < other.images_seen <= present:
-            continue
         if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
             show(f"left out: {path}: draws other faces, of {other.model.image_size} pixels")
+            continue
+        if other.images_seen in points or not 0 < other.images_seen <= present:
             continue
         with bar(path.name, n) as progress:
             faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)

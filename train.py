@@ -19,7 +19,16 @@ from gan import checkpoint, debugger, ema, health, images, latent, losses, prepa
 from gan.batches import Batches
 from gan.command_line import command_line
 from gan.curves import Curves
-from gan.device import autocast, choose_device, choose_precision, describe, free_memory, give_back_memory, out_of_memory
+from gan.device import (
+    autocast,
+    choose_device,
+    choose_precision,
+    describe,
+    failed_to_compile,
+    free_memory,
+    give_back_memory,
+    out_of_memory,
+)
 from gan.evaluation import Judge
 from gan.faces import open_pack
 from gan.files import as_word
@@ -276,7 +285,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         return {}
     finally:
         monitor.spent(since)
-    best = judge.is_best(found)
+    before, best = judge.best, judge.is_best(found)
     shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
@@ -284,6 +293,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         try:
             run.save_best(state, monitor.seconds, {"features": judge.extractor.name, **found})
         except CheckpointError as error:
+            judge.best = before  # it is what best.pt still holds
             monitor.say(f"{error}; training goes on, the last good file stays")
     return found
 
@@ -407,13 +417,16 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             training, alike = training[chosen[training]], held_out[chosen[held_out]]
         faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
         faces["left_out"] = len(every) - len(training)
-        precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
+        if content is not None and "precision" not in typed:
+            precision = content["chosen"]["precision"]
+        else:
+            precision = choose_precision(config.precision, device)
         if content is None and ranks.first:
             config = preparing.suited(config, typed, len(training))
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
         config, precision = ranks.share((config, precision))
         if content is not None:
-            compiled = content["chosen"].get("compile", False)
+            compiled = preparing.still_compiled(config, content, ranks, device)
         else:
             compiled = ranks.world == 1 and preparing.choose_compile(config, device, precision, since, len(training))
         part = ranks.part(config.batch_size)
@@ -429,8 +442,6 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             state.load(content, path or folder)
         elif ranks.first:  # the others begin with the first one's weights
             preparing.take_weights(state, config, device)
-        if content is not None and path is not None:
-            keep_later(path, state.step, config.save_path or folder / "samples")
         seconds = 0.0 if content is None else content["seconds"]
         if content is not None and "budget" in typed:
             state.begin_leg(seconds)
@@ -439,6 +450,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             again = f"python train.py --resume={as_word(folder)} {preparing.extension(config)}"
             print(f"this run has finished; to go on: {again}")
             return
+        if content is not None and path is not None:
+            keep_later(path, state.step, config.save_path or folder / "samples")
         judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
         with alone(run.folder, new=True) if content is None and ranks.first else contextlib.nullcontext():
             if ranks.first:
@@ -446,6 +459,9 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             give_back_memory()
             sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:
+        if failed_to_compile(error):
+            why = str(error).strip().splitlines()[0]
+            raise ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile") from error
         if not out_of_memory(error):
             raise
         raise ConfigError(

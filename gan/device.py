@@ -181,6 +181,11 @@ def enough_memory(otherwise: str) -> Iterator[None]:
         raise ConfigError(otherwise) from error
 
 
+def failed_to_compile(error: BaseException) -> bool:
+    """Whether `error` is of torch's compiler: there is none for it to use, say."""
+    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that a device, the CPU included, has no memory left."""
     text = str(error)

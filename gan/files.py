@@ -6,8 +6,15 @@ import contextlib
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+LEFT = ".*.*.[0-9]*.*"
+"""Pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind."""
+
+WAITS = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds between attempts to replace a file on Windows, where it cannot be while somebody reads it."""
 
 
 @contextlib.contextmanager
@@ -29,6 +36,11 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
+        for wait in WAITS if os.name == "nt" else ():
+            with contextlib.suppress(PermissionError):
+                temporary.replace(path)
+                return
+            time.sleep(wait)
         temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):  # as where the folder is out of reach; must not hide the error

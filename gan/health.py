@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -345,16 +345,8 @@ def _amount(value: float, unit: str) -> str:
     return f"{count} {unit}{'s' if count > 1 else ''}"
 
 
-def best(curves: Curves, metric: Metric) -> str | None:
-    """The best measurement of a run in words, by the metric that best.pt is kept by; None before the first."""
-    name, higher = KEPT_BY[metric]
-    where, values = curves.column(metric)
-    if not len(values):
-        return None
-    place = int(values.argmax() if higher else values.argmin())
-    others = [
-        f"{label} {curves.column(column)[1][place]:.2f}"
-        for column, (label, _) in KEPT_BY.items()
-        if column != metric and len(curves.column(column)[1]) == len(values)
-    ]
-    return f"{name} {values[place]:.2f} at {where[place]:,.0f} images ({', '.join(others)})"
+def in_words(found: Mapping[str, float], metric: Metric) -> str:
+    """A measurement in words, first the metric that best.pt is kept by."""
+    first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
+    told = [f"{KEPT_BY[column][0]} {found[column]:.2f}" for column in (first, *others) if column in found]
+    return f"{told[0]} ({', '.join(told[1:])})"

@@ -13,7 +13,7 @@ import torch
 
 from config import FEW, PLANS, Plan, Precision, TrainConfig
 from gan import losses
-from gan.device import adam, autocast, out_of_memory, place
+from gan.device import adam, autocast, free_memory, out_of_memory, place
 from model import Discriminator, Generator
 
 WARM_UP = 0.05
@@ -102,7 +102,7 @@ def choose(
         world: processes that share the work, each on a device like this one.
     """
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
-    rate = TRAINING_SHARE * world * images_per_second(config, device, precision, spent, world)
+    rate = TRAINING_SHARE * world * _rate_that_fits(config, device, precision, spent, world)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
         own = {name: value for name, value in plan.options.items() if name not in typed}
         chosen = dataclasses.replace(config, **own)
@@ -115,9 +115,24 @@ def choose(
         except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
             if not out_of_memory(error):
                 raise
+            free_memory(device)
             continue
         return Chosen(plan, chosen, rate, rate_chosen * seconds)
     raise AssertionError("the first row of the table changes nothing and takes any machine")
+
+
+def _rate_that_fits(
+    config: TrainConfig, device: torch.device, precision: Precision, seconds: float, world: int
+) -> float:
+    """Images/s, of smaller batches where the memory holds no more: in training they go through in parts."""
+    while True:
+        try:
+            return images_per_second(config, device, precision, seconds, world)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error) or config.batch_size % (2 * world):
+                raise
+        free_memory(device)
+        config = dataclasses.replace(config, batch_size=config.batch_size // 2)
 
 
 def compile_pays(config: TrainConfig, device: torch.device, precision: Precision, images: float) -> str | None:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from config import FEW, SYNTHETIC, CheckpointError, Precision, TrainConfig
 from gan import checkpoint, features, health, latent, plan, run_report, selection, tensorboard_log, visdom_page
 from gan.command_line import show
-from gan.device import describe
+from gan.device import describe, free_memory, out_of_memory
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces
 from gan.files import as_word
@@ -125,13 +125,26 @@ def choose_compile(config: TrainConfig, device: torch.device, precision: Precisi
     if config.compile is not None or device.type != "cuda":
         return bool(config.compile)
     images = config.epochs * faces
-    if config.budget is not None:
-        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-        images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
-    saved = plan.compile_pays(config, device, precision, images)
+    try:
+        if config.budget is not None:
+            left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+            images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
+        saved = plan.compile_pays(config, device, precision, images)
+    except (RuntimeError, MemoryError) as error:  # in training the batch goes through in parts
+        if not out_of_memory(error):
+            raise
+        saved = None
+    free_memory(device)  # of the networks that were measured
     if saved is not None:
         show(f"the networks are compiled: {saved}")
     return saved is not None
+
+
+def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
+    """Whether a run that goes on compiles its networks: as typed; where that was measured, on a GPU like then."""
+    if config.compile is not None:
+        return config.compile
+    return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:
@@ -206,10 +219,13 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
     ]
     if monitor.diagnosis is not None:
         lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
-    if found := health.best(monitor.curves, config.eval_metric):
-        lines.append(f"best:    {found}, in {folder / 'best.pt'}")
-    else:
-        lines.append(f"best:    quality was not measured, so the last state counts, {run.latest}")
+    try:
+        best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"))
+        found = health.in_words(best["evaluation"], config.eval_metric)
+        lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
+    except CheckpointError:
+        why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"
+        lines.append(f"best:    {why}, so the last state counts, {run.latest}")
     lines.append(f"samples: {samples}")
     for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
         if (folder / file).is_file():

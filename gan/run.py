@@ -8,6 +8,7 @@ import errno
 import importlib.metadata
 import itertools
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -35,7 +36,7 @@ from gan import book_weights, checkpoint, ema, images
 from gan.command_line import BARE
 from gan.device import adam, describe, place
 from gan.encoder import Encoder
-from gan.files import write_text
+from gan.files import LEFT, replacing, write_text
 from gan.plan import Leg
 from gan.ranks import Ranks
 from model import Discriminator, Generator
@@ -334,6 +335,8 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
 def keep_later(path: Path, step: int, samples: Path) -> None:
     """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
 
+    The older one becomes the latest.
+
     Args:
         path: the checkpoint.
         step: its step.
@@ -356,6 +359,14 @@ def keep_later(path: Path, step: int, samples: Path) -> None:
     for file in (*path.parent.glob("step-????????.pt"), *samples.glob(images.PREVIEWS)):
         if file.stem > f"step-{step:08d}":
             _set_aside(file, file.stem)
+    latest = path.with_name("latest.pt")
+    try:
+        with replacing(latest) as temporary:
+            shutil.copyfile(path, temporary)
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {latest}: {error}; make it writable, or free some disk space"
+        ) from error
 
 
 def _set_aside(file: Path, stem: str) -> None:
@@ -388,7 +399,7 @@ def alone(folder: Path, new: bool = False) -> Iterator[None]:
             folder.mkdir(parents=True)
         try:
             lock.acquire()
-            for left in folder.glob(".*.pt.*"):  # by a process that was killed while it saved
+            for left in folder.glob(LEFT):  # by a process that was killed while it wrote
                 left.unlink()
         except NotImplementedError:
             pass

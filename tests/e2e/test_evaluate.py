@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from PIL import Image
 
 import evaluate
 from benchmarks.release import release
-from config import ENCODER, REFERENCE, RELEASED
+from config import ENCODER, REFERENCE, RELEASED, CheckpointError
 from gan import checkpoint, evaluation, faces
-from gan.evaluation import METRICS, Copying
+from gan.evaluation import METRICS, Copying, Judge
 from gan.faces import Pack
 from gan.monitor import Monitor
+from gan.run import Run
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32"
@@ -224,6 +226,19 @@ def test_a_run_is_measured_in_training_and_afterwards(
     content = torch.load(tmp_path / "checkpoints/r/best.pt")
     better = min(best, json.loads(log_of(tmp_path).splitlines()[-1]), key=lambda row: row["swd_x1000"])
     assert content["images_seen"] == better["images_seen"]
+    swd = content["evaluation"]["swd_x1000"]
+    assert re.search(rf"best:    SWD x1000 {swd:.2f} \(.+\) at {content['images_seen']:,} images, in ", result.stdout)
+
+    # What could not be written has not become the best.
+    best = tmp_path / "checkpoints/r/best.pt"
+    write = Run.save_best
+    full = mock.Mock(side_effect=[CheckpointError("disk full"), mock.DEFAULT])
+    monkeypatch.setattr(Run, "save_best", lambda *of: full() and write(*of))
+    monkeypatch.setattr(Judge, "measure", lambda self: {**dict.fromkeys(METRICS, 0.5), "swd_x1000": next(values)})
+    values = iter([0.1, 0.2, 0.3])
+    result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=8")
+    assert result.stdout.count("the best so far") == 2, result.stdout
+    assert torch.load(best)["evaluation"]["swd_x1000"] == 0.2
 
 
 def test_measuring_changes_nothing_in_the_training(

@@ -195,14 +195,24 @@ def test_a_finished_run_says_how_to_go_on(finished: Path, run_here: Command) -> 
 
 
 def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_here: Command) -> None:
+    previews = {path.name for path in (again / "checkpoints/a/samples").iterdir()}
     result = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
     assert result.returncode == 0, result.stderr
     assert "going on from step 5," in result.stdout
     later = {path.name: checkpoint.load(path)["step"] for path in (again / "checkpoints/a").glob("*.pt")}
     own = {"step-00000005.pt": 5, "step-00000010.pt": 10, "latest.pt": 10}
     assert later == {**own, "step-00000010-before.pt": 10, "step-00000015-before.pt": 15}
-    samples = sorted(path.name for path in (again / "checkpoints/a/samples").iterdir())
-    assert samples == [*(f"step-000000{step}.png" for step in ("00", "05", "10")), "step-00000015-before.png"]
+    now = {path.name for path in (again / "checkpoints/a/samples").iterdir()}
+    stay = {name for name in previews if name <= "step-00000005.png"}
+    aside = {name.replace(".png", "-before.png") for name in previews - stay}
+    assert "step-00000015-before.png" in aside
+    assert now == {*stay, *aside, "step-00000010.png"}
+
+    # What has nothing left to do changes nothing.
+    files = sorted((again / "checkpoints/a").glob("*.pt"))
+    done = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=1", cwd=again)
+    assert "this run has finished" in done.stdout
+    assert sorted((again / "checkpoints/a").glob("*.pt")) == files
 
     # And back to what was left.
     back = run_here(
@@ -643,6 +653,19 @@ def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command
     result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", cwd=finished)
     assert result.returncode == 2
     assert "--resume=checkpoints/a" in one_line(result.stderr)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_one_line_says_so_and_the_run_goes_on_without(
+    tmp_path: Path, faces: Path, run_command: Command
+) -> None:
+    words = [*SMALL, f"--data_path={faces}", "--max_epoch=1", "--run=a"]
+    nothing = {"CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    told = run_command("train.py", *words, "--compile", env=nothing, timeout=300)
+    assert told.returncode == 2, told.stderr
+    assert "the networks cannot be compiled on this machine" in one_line(told.stderr)
+    assert "add --nocompile" in told.stderr
+    assert run_command("train.py", *words[:-1], "--nocompile", "--run=b", env=nothing).returncode == 0
 
 
 @pytest.mark.slow

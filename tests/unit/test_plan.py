@@ -1,5 +1,6 @@
 """How the learning rates go along a run, and what is chosen for a budget."""
 
+import dataclasses
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,9 @@ import torch
 
 import config as configs
 from config import FEW, PLANS, Plan, TrainConfig
-from gan import plan
+from gan import plan, preparing
 from gan.plan import Leg
+from gan.ranks import Ranks
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
 CPU = torch.device("cpu")
@@ -84,6 +86,39 @@ def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest
 
     monkeypatch.setattr(plan, "images_per_second", speed)
     assert plan.choose(SMALL, {}, CPU, "fp32", 60, 1000).config.ngf == 8
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def speed(config: TrainConfig, *rest: object) -> float:
+        tried.append(config.batch_size)
+        if config.batch_size > 4:
+            raise torch.OutOfMemoryError("out of memory")
+        return 1.0
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    whole = dataclasses.replace(SMALL, batch_size=16)
+    chosen = plan.choose(whole, {}, CPU, "fp32", 60, 1000)
+    assert tried[:3] == [16, 8, 4]
+    assert chosen.config.batch_size == 16  # in training it goes through in parts
+    assert chosen.plan == PLANS[0]
+
+    gpu = SimpleNamespace(type="cuda")  # where compiling is measured
+    monkeypatch.setattr(preparing, "free_memory", lambda _: None)
+    assert not preparing.choose_compile(whole, gpu, "fp32", 0.0, 1000)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "world", "compiled"),
+    [(None, "cuda", 1, True), (None, "cpu", 1, False), (None, "cuda", 2, False), (False, "cuda", 1, False)],
+)
+def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
+    typed: bool | None, kind: str, world: int, compiled: bool
+) -> None:
+    config = dataclasses.replace(SMALL, compile=typed)
+    content = {"chosen": {"compile": True}}
+    assert preparing.still_compiled(config, content, Ranks(0, world), torch.device(kind)) is compiled
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:
