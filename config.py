@@ -350,7 +350,8 @@ class GenerateConfig:
         gen_img: the picture to write, a grid of all faces (the first 1,024 when there are more).
         outdir: folder that also gets every face as a PNG of its own.
         seed: seed of the first face; the next faces have the next seeds.
-        gen_search_num: draw this many and keep the gen_num that the discriminator finds most real; unset keeps all.
+        gen_search_num: draw this many and keep the gen_num in which the discriminator finds least amiss; unset
+            keeps all.
         gen_mean: mean of the latents.
         gen_std: standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.
         gpu: draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.

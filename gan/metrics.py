@@ -7,7 +7,7 @@ blocks, so that memory stays bounded.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -45,6 +45,19 @@ def gaussian(features: Tensor) -> Gaussian:
     mean = features.mean(0)
     values, vectors = torch.linalg.eigh(torch.cov(features.T).reshape(features.shape[1], -1))
     return mean, (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
+    """The squared Mahalanobis distance from the middle of a Gaussian, (N, F) -> (N,): the greater, the less likely.
+
+    Args:
+        mean: (F,), double.
+        covariance: (F, F), double; a thousandth of its mean diagonal is added to that, so that features that are the
+            same in all faces, and fewer faces than features, do not divide by nothing.
+    """
+    ridge = 1e-3 * covariance.diagonal().mean().clamp(min=1e-9)
+    factor = torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean)).double())
+    return lambda some: torch.linalg.solve_triangular(factor, (some.double() - mean).T, upper=False).square().sum(0)
 
 
 def kernel_distance(real: Tensor, fake: Tensor, likeness: float | None = None) -> float:

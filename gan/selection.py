@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gan import features
+from gan import features, metrics
 from gan.faces import Pack
 from gan.features import Extractor
 from gan.latent import stream
@@ -74,15 +74,8 @@ def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.n
         total, square = total + known.sum(0), square + known.T @ known
     mean = total / len(some)
     covariance = square / len(some) - mean[:, None] * mean
-    # Features that are the same in all faces, and fewer faces than features, must not divide by nothing.
-    covariance += 1e-3 * covariance.diagonal().mean().clamp(min=1e-9) * torch.eye(len(mean)).double()
-    factor = torch.linalg.cholesky(covariance)
-
-    def distance(indices: np.ndarray) -> np.ndarray:
-        known = features.of_pack(extractor, pack, indices).double()
-        return torch.linalg.solve_triangular(factor, (known - mean).T, upper=False).square().sum(0).numpy()
-
-    return distance
+    distance = metrics.mahalanobis(mean, covariance)
+    return lambda indices: distance(features.of_pack(extractor, pack, indices)).numpy()
 
 
 def lots(indices: np.ndarray) -> list[np.ndarray]:

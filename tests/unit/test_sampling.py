@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from config import CheckpointError, ModelConfig
+from config import RELEASED, CheckpointError, ModelConfig
 from gan import checkpoint, ema, sampling
 from gan.images import to_pixels
 from gan.latent import latents
@@ -137,6 +137,39 @@ def test_best_ranks_the_samples_of_the_mean_and_std_asked_for() -> None:
 
 def test_best_of_equals_are_the_first() -> None:
     assert limited(64).best(range(90), 3, std=0.0) == [0, 1, 2]
+
+
+def test_where_a_discriminator_knows_faces_the_worst_place_counts_and_the_unlike_come_last() -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    discriminator = sampler.discriminator
+    assert isinstance(discriminator, Discriminator)
+    assert discriminator.projected is not None
+    with torch.no_grad():
+        seen = discriminator.look(sampler.generator(latents(range(64), 100)))
+        worst = discriminator.projected(seen).flatten(1).sort(1)[0]
+        known = torch.cat([depth.mean((2, 3)) for depth in seen], 1).double()
+    score = worst[:, 5] + 0.35 * (worst[:, 6] - worst[:, 5])  # 5 % of 3 x 36 places: between the sixth and the seventh
+    away = known - known.mean(0)
+    spread = torch.cov(known.T)
+    spread += 1e-3 * spread.diagonal().mean() * torch.eye(len(spread)).double()
+    distance = (away @ torch.linalg.inv(spread) * away).sum(1)
+    like = {seed for seed in range(64) if distance[seed] <= distance.median()}
+
+    best = sampler.best(range(64), 64)
+
+    assert set(best[:32]) == like
+    for half in (best[:32], best[32:]):
+        found = score[half]
+        assert (found.diff() <= 1e-4).all()
+    assert sampler.best(range(64), 5) == best[:5]
+
+
+def test_choosing_among_more_than_are_compared_misses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    at_once = sampler.best(range(192), 192)
+    monkeypatch.setattr(sampling, "TYPICAL_OF", 64)
+    in_lots = sampler.best(range(192), 192)
+    assert sorted(in_lots) == sorted(at_once) == list(range(192))
 
 
 def test_choosing_tells_its_progress() -> None:
