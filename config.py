@@ -605,7 +605,7 @@ FEW = (Few(most_faces=1000, options={**_SLOW, "freeze": 2, "translate": 0.6, "co
 nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
 
 CHANGEABLE_ON_RESUME = frozenset(
-    {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers", "precision", "compile"}
+    {"data_path", "gpu", "resume", "save_path", "max_epoch", "budget", "num_workers", "compile"}
     | {"vis", "vis_server", "vis_port", "vis_keep", "env"}
     | {
         "log_every",

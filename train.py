@@ -417,10 +417,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             training, alike = training[chosen[training]], held_out[chosen[held_out]]
         faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
         faces["left_out"] = len(every) - len(training)
-        if content is not None and "precision" not in typed:
-            precision = content["chosen"]["precision"]
-        else:
-            precision = choose_precision(config.precision, device)
+        precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
         if content is None and ranks.first:
             config = preparing.suited(config, typed, len(training))
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))

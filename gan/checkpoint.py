@@ -104,6 +104,8 @@ def checkpoints_in(run: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
     found = []
     for path in run.glob("*.pt"):
+        if path.name.startswith("."):  # half-written
+            continue
         with contextlib.suppress(OSError):  # a run in training deletes old ones
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]
