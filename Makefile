@@ -26,7 +26,7 @@ $(STAMP): requirements.txt requirements-extra.txt requirements-dev.txt $(if $(BA
 	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@echo "Installing into .venv for Python $(VERSION): on Linux a download of 3 GB, 6 GB on disk, most of it CUDA libraries."
+	@echo "Installing into .venv for Python $(VERSION): on Linux a download of 3 GB, 7 GB on disk, most of it CUDA libraries."
 	@test -n "$(BASE)" -a -e $@ || "$(PYTHON)" -m venv --clear .venv
 	@rm -f .venv/.installed-*
 	@$(PIP) "setuptools>=77.0.3,<81" wheel
@@ -37,8 +37,8 @@ RUN := demo-$(shell date +%Y%m%d-%H%M%S)
 
 demo: setup
 	@echo
-	@echo "1/3  Sixty-four faces from the released generator, into result.png:"
-	.venv/bin/python generate.py --nogen 64
+	@echo "1/3  Sixty-four faces from the released generator, the best of 512, into result.png:"
+	.venv/bin/python generate.py --nogen 64 --gen_search_num=512
 	@echo
 	@echo "2/3  A new generator learns for three minutes from faces that the program draws. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
@@ -69,4 +69,4 @@ lint: setup
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/python -m pyright
 
 bench: setup
-	PYTHONPATH=. .venv/bin/python benchmarks/throughput.py $(ARGS)
+	.venv/bin/python -m benchmarks.throughput $(ARGS)

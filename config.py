@@ -22,6 +22,7 @@ RELEASED_NAME = Path("released")
 ENCODER = RELEASED.with_name("face-encoder.pt")
 D_ENCODER = RELEASED.with_name("discriminator-encoder.pt")
 REFERENCE = RELEASED.with_name("face-reference.pt")
+WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")
@@ -191,20 +192,21 @@ class TrainConfig:
         freeze: first convolutions of the discriminator that keep the weights they start with; with --init its later
             layers then learn from few faces without forgetting what the early ones see.
         holdout: share of a set of 2,000 faces or more that is kept from training, for evaluation.
-        typical: share of the other faces of such a set to learn from, those most like the rest; scans in one colour
-            and pictures of no face stay out. 1 takes all, as do fewer faces and drawn ones.
+        typical: of 2,000 faces or more, share of those not held out to learn from: of anime faces those that look most
+            whole, of others the ones most like the rest. 1 takes all, as do fewer faces and drawn ones.
         seed: fixes all randomness of the run.
         num_workers: processes that decode the faces; by default one a core.
         precision: bf16, fp32, or auto: bf16 where this device is faster with it.
         compile: compile the networks by torch.compile; unset: on a single GPU, in a run so long that what it saves,
             which is measured, is more than it costs; --nocompile never.
         log_every: steps between rows of log.jsonl.
-        plot_every: steps between preview grids; put off while they cost over 3 % of the time; 0 turns them off.
-        eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; they
-            share the previews' 3 % of the time, and those it does not allow are left out, but for the last where there
-            was one before or a tenth of the budget is enough; 0 turns them off.
+        plot_every: steps between preview grids; put off while they and measurements cost over 3 % of the time, and in
+            long runs to every 500th part of it; 0 turns them off.
+        eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; left out
+            where they would cost over 3 % of the time, but for the last where there was one before or a tenth of the
+            budget is enough; 0 turns them off.
         eval_metric: the metric by which best.pt is kept.
-        save_every: epochs between numbered checkpoints.
+        save_every: epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.
         save_minutes: minutes between saves of latest.pt.
         tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
         debug_file: whenever this file is touched, the next step begins in the debugger.
@@ -350,8 +352,8 @@ class GenerateConfig:
         gen_img: the picture to write, a grid of all faces (the first 1,024 when there are more).
         outdir: folder that also gets every face as a PNG of its own.
         seed: seed of the first face; the next faces have the next seeds.
-        gen_search_num: draw this many and keep the gen_num in which the discriminator finds least amiss; unset
-            keeps all.
+        gen_search_num: draw this many and keep the gen_num that look most whole, above all around the eyes; where
+            they are no anime faces, those in which the discriminator finds least amiss; unset keeps all.
         gen_mean: mean of the latents.
         gen_std: standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.
         gpu: draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.
@@ -399,7 +401,8 @@ class EvaluateConfig:
         real: the real faces, a folder or zip, or synthetic; unset takes those that a run was trained on, else those
             in data/, else what comes with the program of the faces that trained the released generator.
         n: samples, and real faces; at most half of those there are, the other half gives the floor.
-        seed: seed of the first sample, and of the choice among real faces that are at hand.
+        seed: seed of the first sample, and of the choice among real faces that are at hand; for n other samples take
+            one that is n further.
         features: faces, of the encoder that comes with the program; or inception, for FID as papers report it, which
             needs requirements-extra.txt and a file of weights.
         fid_weights: file of Inception's weights; unset lets the library download them.
@@ -570,8 +573,8 @@ _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
     Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
-    Plan(least_images=100_000, options={}, expect="clear faces, an eye missing or smeared in one of six"),
-    Plan(least_images=300_000, options=_SLOW, expect="clear faces, an eye smeared in one of eight"),
+    Plan(least_images=100_000, options={}, expect="clear faces, an eye missing or smeared in one of three"),
+    Plan(least_images=300_000, options=_SLOW, expect="clear faces, an eye missing or smeared in one of four"),
     Plan(
         least_images=2e6,
         options={**_SLOW, "ndf": 64, "batch_size": 64},

@@ -141,7 +141,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             discriminator_gap(subject.sampler, learnt, samples.first, result)
     if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = the_way_there(config, subject.sampler, real, extractor, device)
-    spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectra.mean(0)}
+    spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectrum}
     save(config.report, result, samples.first, spectra, pairs)
     return result
 
@@ -175,8 +175,8 @@ def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -
     first, second = evaluation.choose(pack, n, config.seed)
     if len(first) < LEAST:
         raise DataError(
-            f"{len(pack.pixels)} real faces in {path}; expected at least {2 * LEAST}, half of them for the floor; give "
-            "more with --real=FOLDER"
+            f"{len(np.unique(pack.hashes)):,} different real faces in {path}; expected at least {2 * LEAST}, half of "
+            "them for the floor; give more with --real=FOLDER"
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
@@ -330,7 +330,7 @@ def the_way_there(
     points: dict[int, dict[str, float]] = {}
     present = math.inf
     with contextlib.suppress(CheckpointError):  # there is none, or it is damaged
-        present = sampling.load(config.fake / "latest.pt", device).images_seen
+        present = max(sampling.load(config.fake / "latest.pt", device).images_seen, sampler.images_seen)
     for path in reversed(checkpoints_in(config.fake)):
         if "-before" in path.stem:  # of before it went on from an older one
             continue

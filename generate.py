@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from config import CheckpointError, ConfigError, GenerateConfig
-from gan import images, sampling
+from gan import features, images, sampling, whole_faces
 from gan.command_line import command_line
 from gan.device import choose_device, enough_memory
+from gan.sampling import Sampler
 
 GRID = 1024
 """Most faces in the grid; more would be too small to see and too many to hold."""
@@ -38,9 +40,9 @@ def generate(config: GenerateConfig) -> None:
     else:
         sampler = sampling.load_book(config.netg_path, config.netd_path, device)
     seeds: Sequence[int] = range(config.seed, config.seed + (config.gen_search_num or config.gen_num))
+    chosen = ""
     if config.gen_search_num is not None:
-        with bar("choosing", len(seeds)) as progress:
-            seeds = sampler.best(seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
+        seeds, chosen = choose(sampler, seeds, config)
 
     shown: list[np.ndarray] = []
     batches = sampler.faces(seeds, config.gen_mean, config.gen_std)
@@ -55,9 +57,27 @@ def generate(config: GenerateConfig) -> None:
         images.save_picture(images.grid(np.stack(shown)), config.gen_img)
     except OSError as error:
         raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
-    print(f"{min(len(seeds), GRID)} faces in {config.gen_img}")
+    print(f"{min(len(seeds), GRID)} faces in {config.gen_img}{chosen}")
     if config.outdir is not None:
         print(f"{len(seeds)} single faces in {config.outdir}")
+
+
+def choose(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig) -> tuple[Sequence[int], str]:
+    """The seeds of the best samples, best first, and in words what they were chosen by.
+
+    By how whole they look, where they are faces of which the program knows that; else, and with the book's weights, to
+    which a discriminator is given for it, by the discriminator.
+    """
+    latents = config.gen_mean, config.gen_std
+    with bar("choosing", len(seeds)) as progress:
+        if config.netg_path is None:
+            whole = whole_faces.load(features.load("faces", None, sampler.device))
+            some = sampler.faces(seeds[: whole_faces.ASKED], *latents)
+            if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
+                best = sampler.best(seeds, config.gen_num, *latents, progress.update, whole)
+                return best, f", of {len(seeds):,} those that look most whole"
+        best = sampler.best(seeds, config.gen_num, *latents, progress.update)
+        return best, f", of {len(seeds):,} the best as far as the discriminator can tell"
 
 
 def bar(what: str, total: int, faces: Any = None) -> tqdm:

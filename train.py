@@ -6,6 +6,7 @@ import bdb
 import contextlib
 import dataclasses
 import functools
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,13 +18,14 @@ from torch import Tensor
 from config import CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, debugger, ema, health, images, latent, losses, preparing, tensorboard_log
 from gan.batches import Batches
-from gan.command_line import command_line
+from gan.command_line import command_line, show
 from gan.curves import Curves
 from gan.device import (
     autocast,
     choose_device,
     choose_precision,
     describe,
+    drop_unfinished,
     failed_to_compile,
     free_memory,
     give_back_memory,
@@ -35,15 +37,9 @@ from gan.files import as_word
 from gan.images import to_pixels
 from gan.monitor import Monitor
 from gan.ranks import Ranks, joined
-from gan.run import (
-    Run,
-    TrainingState,
-    alone,
-    checkpoint_to_resume,
-    keep_later,
-    stop_signals,
-)
+from gan.run import Run, TrainingState
 from gan.sampling import BATCH
+from gan.sittings import alone, checkpoint_to_resume, keep_later, stop_signals
 from gan.step import Called, Step, judged
 
 CLOSING_SECONDS = 2.0
@@ -74,6 +70,7 @@ def train(
     config, ranks, n = run.config, run.ranks, run.config.batch_size
     called = Called.of(run, state)
     last, saved, ended, parts = batches.steps(config.epochs), time.monotonic(), False, 1
+    failed, attempts = 0, 0  # the last step whose loss was not a number, and how often since a later save
     debug_file = debugger.DebugFile(config.debug_file if ranks.first else None)
     closing = CLOSING_SECONDS
     if ranks.first and (state.step == state.leg.step or not run.latest.is_file()):
@@ -100,6 +97,8 @@ def train(
                     raise
             parts *= 2
             free_memory(run.device)
+            for optimizer in (state.g_optimizer, state.d_optimizer):
+                drop_unfinished(optimizer)
             monitor.say(
                 f"out of memory: from step {state.step} on each batch of {n} goes through the networks in {parts} "
                 "parts, which is slower; BatchNorm sees one part at a time, else nothing changes"
@@ -129,6 +128,8 @@ def train(
             images = n * config.g_every
             ema.update(state.ema, state.generator, ema.decay(images, n * state.step, config.ema_half_life_images))
 
+        monitor.awake("step", time.perf_counter() - waiting)
+
         # Between steps: measure, log, preview, save. None of it changes the training.
         state.finished = state.step >= last or done() >= 1
         found = {} if judge is None else measure(run, state, judge, monitor)
@@ -144,14 +145,16 @@ def train(
             means = ranks.means(monitor.means())
             healthy = monitor.row(state.step, n * state.step, {**means, **found})
             if any(ranks.agree(not healthy or (save_due and not state.is_finite()))):
-                roll_back(run, state, monitor)
+                failed, attempts = state.step, attempts + 1
+                roll_back(run, state, monitor, attempts)
                 continue
-        if ranks.first and not ending and due(state.step, config.plot_every) and monitor.may_spend():
+        if ranks.first and not ending and due(state.step, config.plot_every) and monitor.may_preview():
             preview(run, state, monitor, probe)
         if save_due:
             if ranks.first:
                 save(run, state, monitor, numbered, ending)
             saved, ended = time.monotonic(), ending
+            attempts = attempts if state.step <= failed else 0
 
 
 def discriminator_step(step: Step, parts: list[slice]) -> None:
@@ -163,7 +166,8 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
     """
     run, state, monitor, real = step.run, step.state, step.monitor, step.real
     config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
-    penalised, noise = config.penalty != "none" and due(state.step, config.penalty_every), None
+    turn = state.step // config.d_every  # the discriminator's own steps
+    penalised, noise = config.penalty != "none" and due(turn, config.penalty_every), None
     if penalised:
         source = torch.Generator(run.device).manual_seed(int(step.random("penalty").integers(2**31)))
         noise = losses.penalty_noise(config.penalty, real, n, source)
@@ -276,15 +280,18 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         return {}
     since = time.perf_counter()
     try:
-        if not (state.finished and measured_last(config, judge)) and not monitor.may_spend(judge.cost()):
+        if not (state.finished and measured_last(config, judge)) and not monitor.may_measure(judge.cost()):
             return {}
         averaged(run, state)
         found = judge.measure()
+        took = time.perf_counter() - since
+        counted = monitor.awake("measurement", took)
+        since, judge.seconds = since + took - counted, min(judge.seconds, counted)
     except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
         monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
         return {}
     finally:
-        monitor.spent(since)
+        monitor.measured(since)
     before, best = judge.best, judge.is_best(found)
     shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
@@ -306,13 +313,20 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: health.Prob
     if not run.config.plot_every:
         return
     since = time.perf_counter()
-    average = averaged(run, state)
-    with torch.no_grad(), autocast(run.device, run.precision):
-        faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
-        if probe is not None:
-            state.discriminator.eval()  # BatchNorm must not learn from being asked
-            monitor.note(**probe(faces.float(), state.discriminator))
-            state.discriminator.train()
+    try:
+        average = averaged(run, state)
+        with torch.no_grad(), autocast(run.device, run.precision):
+            faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
+            if probe is not None:
+                state.discriminator.eval()  # BatchNorm must not learn from being asked
+                monitor.note(**probe(faces.float(), state.discriminator))
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        monitor.say(f"no memory is left for the preview of step {state.step}; training goes on, and tries the next one")
+        return
+    finally:
+        state.discriminator.train()
     monitor.preview(state.step, to_pixels(faces), since)
 
 
@@ -321,7 +335,14 @@ def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
     batches = (latent.stream(run.config.seed, i, "statistics") for i in range(STATISTICS_BATCHES))
     latents = [latent.normal(random, STATISTICS_BATCH, run.config.nz).to(run.device) for random in batches]
     with autocast(run.device, run.precision):
-        ema.estimate_statistics(state.ema, latents)
+        try:
+            ema.estimate_statistics(state.ema, latents)
+            return state.ema
+        except (RuntimeError, MemoryError) as error:  # what training leaves free may be little
+            if not out_of_memory(error):
+                raise
+        free_memory(run.device)
+        ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
     return state.ema
 
 
@@ -344,25 +365,43 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     A disk that is full does not end the training: it is said, and the last good files stay.
 
     Raises:
-        CheckpointError: the last save of a run failed.
+        CheckpointError: the last save of a run failed. It says where else the state was saved.
     """
     averaged(run, state)
     try:
-        run.save(state, monitor.seconds, numbered)
+        run.save(state, monitor.seconds)
     except CheckpointError as error:
         if ending:
-            raise
-        monitor.say(f"{error}; training goes on, the last good file stays")
+            run.rescue(state, monitor.seconds, error)
+        kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
+        monitor.say(f"{error}; training goes on, {kept}")
+        return
+    try:
+        if numbered:
+            run.save_numbered(state, monitor.seconds)
+    except CheckpointError as error:
+        monitor.say(f"{error}; {run.latest} is good")
 
 
-def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
+def roll_back(run: Run, state: TrainingState, monitor: Monitor, attempts: int) -> None:
     """Return to the last good state after a loss that is not a number, with other random numbers from there on.
+
+    Args:
+        run: the run.
+        state: its state.
+        monitor: told.
+        attempts: the how manieth attempt from there this will be.
 
     Raises:
         ConfigError: it has happened too often.
     """
     failed, retries = state.step, state.retries + 1
-    if retries > RETRIES:
+    if not any(run.ranks.agree(run.ranks.first and run.latest.is_file())):
+        raise ConfigError(
+            f"the loss was not a number at step {failed}, and no earlier state could be saved; make room on the disk "
+            f"of {run.folder}, lower --lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again"
+        )
+    if attempts > RETRIES:
         raise ConfigError(
             f"the loss was not a number at step {failed}, after {RETRIES} attempts from the last good state; lower "
             f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again; {run.latest} is usable"
@@ -372,7 +411,7 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor) -> None:
     state.leg, state.retries = leg, retries
     monitor.rewind(state.step)
     monitor.say(
-        f"the loss was not a number at step {failed}: back to step {state.step}, attempt {retries} of {RETRIES} "
+        f"the loss was not a number at step {failed}: back to step {state.step}, attempt {attempts} of {RETRIES} "
         "with other random numbers"
     )
 
@@ -386,7 +425,8 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             begin(config, typed, ranks)
             return
         path = checkpoint_to_resume(config.resume)
-        with alone(path.parent) if path.is_file() else contextlib.nullcontext():  # its trainer may be about to save
+        # Its trainer may be about to save.
+        with alone(path.parent) if os.path.isfile(path) else contextlib.nullcontext():
             begin(config, typed, ranks, path)
 
 
@@ -395,10 +435,12 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
     since = time.perf_counter()
     found = ranks.share(preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path()))
     config, content, folder = found
-    device = choose_device(config.gpu)
+    device = choose_device(config.gpu, show)
     ranks.check(config, device)
     with ranks.in_turn():
-        pack = open_pack(config.data_path, config.image_size, num_workers=config.num_workers, channels=config.channels)
+        pack = open_pack(
+            config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
+        )
     if ranks.share(pack.digest) != pack.digest:
         raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
     training, held_out = pack.split(config.holdout)
@@ -407,7 +449,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         raise CheckpointError(
             f"{path or folder}: has other faces than {config.data_path} ({known:,} then, "
             f"{len(training):,} now); give its own --data_path, or start a new run from its weights: "
-            f"--init={path or folder}"
+            f"--init={as_word(path or folder)}"
         )
     try:
         chosen = preparing.choose_faces(config, content, pack, training, held_out, device) if ranks.first else None
@@ -417,22 +459,25 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             training, alike = training[chosen[training]], held_out[chosen[held_out]]
         faces = {"digest": pack.digest, "training": len(training), "held_out": len(held_out), "rejected": pack.rejected}
         faces["left_out"] = len(every) - len(training)
-        precision = content["chosen"]["precision"] if content else choose_precision(config.precision, device)
+        alike_device = content is not None and preparing.same_kind(content["chosen"]["device"], device)
+        if content is not None and alike_device:
+            precision = content["chosen"]["precision"]
+        else:
+            precision = choose_precision(config.precision, device)
         if content is None and ranks.first:
-            config = preparing.suited(config, typed, len(training))
+            config = preparing.suited(config, typed, len(training), device)
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
         config, precision = ranks.share((config, precision))
-        if content is not None:
+        if content is not None and alike_device:
             compiled = preparing.still_compiled(config, content, ranks, device)
         else:
             compiled = ranks.world == 1 and preparing.choose_compile(config, device, precision, since, len(training))
         part = ranks.part(config.batch_size)
         batches = Batches(pack, training, config.batch_size, config.seed, device, config.flip, part)
         run = Run(folder, config, device, precision, faces, ranks, compiled, chosen)
-        print(
+        show(
             f"{len(training):,} faces to train on, {len(held_out):,} held out; {precision}; run: {folder}"
-            f"{f'; {ranks.world} processes' if ranks.world > 1 else ''}",
-            flush=True,
+            f"{f'; {ranks.world} processes' if ranks.world > 1 else ''}"
         )
         state = TrainingState(config, device)
         if content is not None:
@@ -445,12 +490,16 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         state.finished = (state.finished and config.budget is not None) or state.step >= batches.steps(config.epochs)
         if state.finished:
             again = f"python train.py --resume={as_word(folder)} {preparing.extension(config)}"
-            print(f"this run has finished; to go on: {again}")
+            show(f"this run has finished; to go on: {again}")
             return
         if content is not None and path is not None:
             keep_later(path, state.step, config.save_path or folder / "samples")
         judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
-        with alone(run.folder, new=True) if content is None and ranks.first else contextlib.nullcontext():
+        new = content is None and ranks.first
+        named = config.run is not None
+        with alone(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
+            if run.folder != folder:  # begun by another process in the same second
+                show(f"run: {run.folder}")
             if ranks.first:
                 run.write_config()
             give_back_memory()
@@ -491,7 +540,7 @@ def sitting(
     for output in outputs:
         output.picture("faces", "Faces it learns from", images.grid(batches.examples(BATCH)), state.step)
     if first:
-        print(f"going on from step {first}, {first * config.batch_size:,} images seen", flush=True)
+        show(f"going on from step {first}, {first * config.batch_size:,} images seen")
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, batches, monitor, asked, judge, probe)

@@ -1,4 +1,4 @@
-"""What the networks cost: PYTHONPATH=. python benchmarks/architectures.py.
+"""What the networks cost: python -m benchmarks.architectures.
 
 Parameters and multiply-accumulates (MACs) of one forward pass, counted; images/s of the real `train.py`, the arms in
 turn, several rounds, the first row of each run left out. Prints a Markdown table.

@@ -1,4 +1,4 @@
-"""How far the metrics can be trusted: PYTHONPATH=. python benchmarks/features.py --data_path=FOLDER [--out=FOLDER].
+"""How far the metrics can be trusted: python -m benchmarks.features --data_path=FOLDER [--out=FOLDER].
 
 One lot of faces stays as it is, another is spoilt in six ways, in growing steps. Every metric against the first lot is
 printed for each, as a Markdown table; FD must rise with every step of every fault. What the faults look like is left

@@ -1,4 +1,4 @@
-"""What is said of runs that are well and of runs that are ill: PYTHONPATH=. python benchmarks/health.py FACES OUT.
+"""What is said of runs that are well and of runs that are ill: python -m benchmarks.health FACES OUT.
 
 Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), lets `gan.health` look at its
 log after every row, and prints a Markdown table: what was done to the run, and what was said of it, when. The rows that

@@ -1,4 +1,4 @@
-"""Every loss on drawn faces, small, two minutes each: PYTHONPATH=. python benchmarks/losses.py [--out=FOLDER].
+"""Every loss on drawn faces, small, two minutes each: python -m benchmarks.losses [--out=FOLDER].
 
 Runs the real `train.py` and prints a Markdown table. *Variety* is the mean distance between two samples, in pixels,
 over that between two drawn faces: an arm with less than a half counts as collapsed. *Nearness* is the mean distance

@@ -1,6 +1,6 @@
 """How many planted defects `prepare.py` finds, and how often it is wrong about clean faces.
 
-python benchmarks/planted.py FACES OUT        FACES: a folder or zip of clean faces, 4,000 or more
+python -m benchmarks.planted FACES OUT        FACES: a folder or zip of clean faces, 4,000 or more
 
 3,000 faces with 200 defects among them, of sorts that nothing was tuned on too, made by code that knows nothing of
 `prepare.py`; then 1,000 other faces as they are. Prints a table of what was found and missed by sort, and the false

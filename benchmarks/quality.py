@@ -1,4 +1,4 @@
-"""Recipes at equal minutes: PYTHONPATH=. python benchmarks/quality.py --data_path=FOLDER --out=FOLDER.
+"""Recipes at equal minutes: python -m benchmarks.quality --data_path=FOLDER --out=FOLDER.
 
 An arm is a preset, with options after a blank where it is to differ: `--arms "default,book64,default --nz=64"`. Each
 runs the real `train.py --budget` once a seed, arms in turn and one at a time, then the real `evaluate.py`. Each run is

@@ -1,4 +1,4 @@
-"""Make the real faces that come with the program: PYTHONPATH=. python benchmarks/reference.py --data_path=FOLDER.
+"""Make the real faces that come with the program: python -m benchmarks.reference --data_path=FOLDER.
 
 The file holds no pictures, only what metrics need of two lots of faces: features in 255 steps, the distribution of
 their patches along random directions, and the mean spectrum. To be made anew whenever the encoder is.

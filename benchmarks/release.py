@@ -1,6 +1,6 @@
 """Make a released file of a run.
 
-PYTHONPATH=. python benchmarks/release.py checkpoints/RUN checkpoints/anime-faces-96.pt
+python -m benchmarks.release checkpoints/RUN checkpoints/anime-faces-96.pt
 
 It holds the averaged generator, the discriminator that ranks its samples, the networks' config, which faces it was
 trained on, and its credits, in fp16; deflated, which torch reads as it is and which takes 8 % off.

@@ -1,6 +1,6 @@
 """Whether the quick step learns what the plain one does: quality after equally many images.
 
-python benchmarks/same.py FACES OUT [SEEDS]       FACES: a folder of faces in class folders
+python -m benchmarks.same FACES OUT [SEEDS]       FACES: a folder of faces in class folders
 
 The book's networks and losses at 48 pixels (preset book64), 25,600 images, by benchmarks/plain.py in fp32 and by
 train.py in its own precision and in fp32, with each seed; then 5,000 faces of each against as many real ones, by

@@ -1,4 +1,4 @@
-"""What watching a run costs on this machine: PYTHONPATH=. python benchmarks/watching.py --minutes=20.
+"""What watching a run costs on this machine: python -m benchmarks.watching --minutes=20.
 
 Trains on drawn faces with --vis and --budget, in this process, and prints a Markdown table of the time that went into
 asking the networks, judging the curves, the report, and the visdom page with its server, in percent of the run's. The

@@ -61,7 +61,10 @@ def augment(images: Tensor, moves: Moves) -> Tensor:
         height, width = images.shape[-2:]
         border = (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0))
         top, left = max(-down, 0), max(-right, 0)
+        last = images.is_contiguous(memory_format=torch.channels_last)
         images = pad(images, border, mode="replicate")[..., top : top + height, left : left + width]
+        # In memory as unshifted ones: compiled networks want that.
+        images = images.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
     if moves.colours is not None:
         colours = torch.from_numpy(moves.colours).to(images.device, non_blocking=True)
         brighter, saturation, contrast = colours[:, :, None, None, None].unbind(1)  # (N, 1, 1, 1) each

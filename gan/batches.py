@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from config import DataError
-from gan.device import has_room, send
+from gan.device import has_room, layout, send
 from gan.faces import Pack
 from gan.images import to_tensor
 from gan.latent import stream
@@ -92,4 +92,4 @@ class Batches:
         if self.flip:
             mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size)[self.part] < self.flip)
             pixels = torch.where(send(mirrored, self.device)[:, None, None, None], pixels.flip(2), pixels)
-        return to_tensor(pixels)
+        return to_tensor(pixels).contiguous(memory_format=layout(self.device))

@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image
 
 from config import DataError
+from gan.files import move
 from gan.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, printable, reason, source, upright
 
 SIZE = 96
@@ -70,11 +71,12 @@ BLOCK = 2**23
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A file of a source, or a member of a zip in it."""
+    """A file of a source, or a member of a zip in it, by its name there and as its author called it."""
 
     root: Path
     name: str
     member: str = ""
+    called: str = ""
 
     @property
     def path(self) -> Path:
@@ -84,12 +86,12 @@ class Picture:
     @property
     def about(self) -> str:
         """What to call it."""
-        return printable(f"{self.path}/{self.member}" if self.member else str(self.path))
+        return printable(f"{self.path}/{self.called}" if self.member else str(self.path))
 
     @property
     def folder(self) -> str:
         """Its folder in the source, which may say its class."""
-        inside = PurePosixPath(self.member.replace("\\", "/")).parent.parts
+        inside = PurePosixPath(self.called.replace("\\", "/")).parent.parts
         parts = [plain_name(part) for part in (*PurePosixPath(self.name).parent.parts, *inside) if part != "."]
         if len(parts) > 6:
             parts[5:] = [plain_name("/".join(parts[5:]))]
@@ -230,7 +232,8 @@ def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
     refused: list[Seen] = []
     others: list[str] = []
     for name in sorted(infos):
-        picture, info = dataclasses.replace(archive, member=name), infos[name]
+        info = infos[name]
+        picture = dataclasses.replace(archive, member=name, called=_called(info))
         parts = re.split(r"[/\\]", name)
         if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
             others.append(name)
@@ -239,6 +242,15 @@ def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
         else:
             found.append(picture)
     return found, refused, others
+
+
+def _called(info: zipfile.ZipInfo) -> str:
+    """A member's name as its author wrote it: some programs of macOS and of Chinese Windows do not say how they do."""
+    if not info.flag_bits & 0x800:
+        for encoding in ("utf-8", "gb2312"):  # not all of GBK, which western names could be read as
+            with contextlib.suppress(UnicodeError):
+                return info.filename.encode("cp437").decode(encoding)
+    return info.filename
 
 
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
@@ -396,8 +408,8 @@ def check_cascade(path: Path) -> None:
     if not path.is_file():
         raise DataError(f"--cascade={path} does not exist; {where}")
     try:
-        empty = cv2.CascadeClassifier(str(path)).empty()
-    except (cv2.error, SystemError):
+        empty = _detector(str(path)).empty()
+    except (cv2.error, SystemError, OSError, ValueError):
         empty = True
     if empty:
         raise DataError(f"--cascade={path} is no cascade that OpenCV can read; {where}")
@@ -407,7 +419,12 @@ def check_cascade(path: Path) -> None:
 def _detector(path: str) -> Any:
     import cv2
 
-    return cv2.CascadeClassifier(path)
+    detector = cv2.CascadeClassifier(path)
+    if detector.empty():  # it may be OpenCV, which opens no file on Windows whose path has signs of another language
+        text = Path(path).read_text(encoding="utf-8")
+        file = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
+        detector.read(file.getFirstTopLevelNode())
+    return detector
 
 
 def _faces(image: Image.Image, cut: Cut) -> list[tuple[int, int, int, int]]:
@@ -490,7 +507,7 @@ def mark_odd(seen: Sequence[Seen], features: np.ndarray) -> None:
 def name_of(face: Seen) -> str:
     """The file that a face is written to, below the folder for all; it ends in digits of the content."""
     picture = face.picture
-    original = PurePosixPath((picture.member or picture.name).replace("\\", "/"))
+    original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
     key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
     name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if copied(face) else '.png'}"
     return f"{picture.folder}/{name}".lstrip("/")
@@ -541,7 +558,7 @@ def write(
             continue
         temporary = unfinished / f"{os.getpid()}-{path.name}"  # another process may write a face of that name
         temporary.write_bytes(data)
-        temporary.replace(path)
+        move(temporary, path)
         rows.append((row, ""))
     return rows
 

@@ -49,7 +49,7 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
-    PrepareConfig: ("Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
+    PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
@@ -76,6 +76,9 @@ def command_line(
         SystemExit: after an error, as above.
     """
     program = Path(sys.argv[0]).name
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by whoever started this, or there is no console
+            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv

@@ -7,16 +7,28 @@ import ctypes
 import gc
 import inspect
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from config import ConfigError, Precision
 
+C = TypeVar("C", bound=Callable[..., Any])
 M = TypeVar("M", bound=nn.Module)
+
+NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "unable to find an engine",  # so cuDNN says that it has no room to work in
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""How errors say that a device has no memory left."""
 
 
 def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
@@ -32,15 +44,44 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     # Once the discriminator wins, gradients fall below 1e-38, and the CPU computes such numbers 2 to 5 times slower.
     torch.set_flush_denormal(True)
     keep_memory()
-    device = torch.device("cpu")
+    device, found = torch.device("cpu"), None
     if gpu is not False and torch.accelerator.is_available():
-        accelerator = torch.accelerator.current_accelerator()
-        device = accelerator if accelerator is not None else device
-    if gpu and device.type == "cpu":
+        found = torch.accelerator.current_accelerator()
+    unfit = "" if found is None else why_unfit(found)
+    if found is not None and not unfit:
+        device = found
+    if unfit:
+        say(
+            f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
+            'CPU; README.md, "Set up", has the builds of torch for old GPUs, else update the driver'
+        )
+    elif gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi") and not has_cuda():
+        say(
+            f"torch {torch.__version__} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on "
+            'with the CPU; README.md, "Set up", has the builds that can'
+        )
+    elif gpu and device.type == "cpu":
         say(f"no GPU found by torch {torch.__version__}; going on with the CPU")
     else:
         say(f"device: {describe(device)}")
     return device
+
+
+def has_cuda() -> bool:
+    """Whether this build of torch could use a GPU of NVIDIA's, or of AMD's; those for CPUs alone cannot."""
+    return torch.backends.cuda.is_built()
+
+
+def why_unfit(device: torch.device) -> str:
+    """Why torch cannot compute on a device that it has found, in its words; empty where it can.
+
+    One that is older than this build of torch is found all the same, and fails at the first computation.
+    """
+    try:
+        torch.ones(1, device=device).add(1).item()
+    except RuntimeError as error:
+        return "" if out_of_memory(error) else str(error).strip().splitlines()[0]  # lack of memory is said later
+    return ""
 
 
 def keep_memory() -> None:
@@ -122,8 +163,21 @@ def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
 
 
 def place(module: M, device: torch.device) -> M:
-    """Move a network to `device`, channels-last: 10 to 15 % faster convolutions, same numbers."""
-    return module.to(device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    """Move a network to `device`, in its `layout`."""
+    return module.to(device, memory_format=layout(device))  # pyright: ignore[reportCallIssue]
+
+
+def layout(device: torch.device) -> torch.memory_format:
+    """How networks and images lie in memory there: channels-last, 10 to 15 % faster convolutions, same numbers.
+
+    Not on Apple's GPUs, where BatchNorm went wrong on such maps in some of the versions of torch that are allowed.
+    """
+    return torch.contiguous_format if device.type == "mps" else torch.channels_last
+
+
+def compile_fixed(work: C) -> C:
+    """torch.compile for shapes that stay: each that comes gets code of its own, and none is asked how it may vary."""
+    return cast(C, torch.compile(work, dynamic=False))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
@@ -152,8 +206,26 @@ def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.d
     return Adam(parameters, lr, betas, fused=fused or None)
 
 
+def lay_out(optimizer: torch.optim.Optimizer) -> None:
+    """Let what Adam keeps lie in memory as its weights do, as fused kernels expect.
+
+    What is loaded keeps the layout in which it was saved, perhaps on a device with another one.
+    """
+    for parameter, kept in optimizer.state.items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if kept[name].stride() != parameter.stride():
+                kept[name] = torch.empty_like(parameter, requires_grad=False).copy_(kept[name])
+
+
+def drop_unfinished(optimizer: torch.optim.Optimizer) -> None:
+    """Let Adam forget the weights for which its first step found no memory: the next one would not make up for it."""
+    for parameter in [parameter for parameter, kept in optimizer.state.items() if "exp_avg_sq" not in kept]:
+        del optimizer.state[parameter]
+
+
 def has_room(device: torch.device, size: int) -> bool:
     """Whether `size` bytes of faces fit beside the training on a GPU: at most 40 % of what is free now."""
+    free_memory(device)  # what is kept for later use does not count as free
     return device.type == "cuda" and size < 0.4 * torch.cuda.mem_get_info(device)[0]
 
 
@@ -190,6 +262,5 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether `error` says that a device, the CPU included, has no memory left."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in text for words in ("can't allocate memory", "not enough memory", "out of memory"))
+        isinstance(error, RuntimeError) and any(words in text for words in NO_MEMORY)
     )

@@ -60,8 +60,10 @@ def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over all batches
     generator.train()
-    for z in batches:
-        generator(z)
-    generator.eval()
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    try:
+        for z in batches:
+            generator(z)
+    finally:
+        generator.eval()
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum

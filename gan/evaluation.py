@@ -41,6 +41,9 @@ LEAST = 50
 JUDGED = 2000
 """Samples, and real faces, of an evaluation during training."""
 
+JUDGED_SEEDS = 2**32
+"""Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
+
 HALVES = 10
 """Random halves of the samples that give a metric's deviation."""
 
@@ -61,12 +64,19 @@ class FaceSet:
     Args:
         features: (N, F).
         patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
-        spectra: mean radial spectra of the faces, some at a time, (K, S / 2).
+        spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
+        counts: of how many faces each is the mean, (K,).
     """
 
     features: Tensor
     patches: Mapping[int, Tensor]
     spectra: Tensor
+    counts: Tensor
+
+    @property
+    def spectrum(self) -> Tensor:
+        """The mean radial spectrum of all faces that were looked at, (R,)."""
+        return mean_spectrum(self.spectra, self.counts)
 
 
 def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tensor], faces: int) -> FaceSet:
@@ -80,6 +90,7 @@ def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tens
     found: list[Tensor] = []
     levels: dict[int, list[Tensor]] = {}
     spectra: list[Tensor] = []
+    counts: list[int] = []
     looked, each = min(faces, TEXTURE_FACES), max(1, PATCHES // min(faces, TEXTURE_FACES))
     chunk = max(1, min(CHUNK, faces // 20))  # some of them even of few faces, for halves to be made of
     random, seen = torch.Generator().manual_seed(0), 0
@@ -89,10 +100,12 @@ def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tens
             images = to_tensor(torch.from_numpy(np.array(batch[start : min(start + chunk, looked - seen)])))
             images = images.contiguous()
             spectra.append(metrics.radial_spectrum(images))
+            counts.append(len(images))
             for size, level in metrics.laplacian_pyramid(images).items():
                 levels.setdefault(size, []).append(metrics.patches(level, each, random))
         seen += len(batch)
-    return FaceSet(torch.cat(found), {s: torch.cat(parts) for s, parts in levels.items()}, torch.stack(spectra))
+    patches = {size: torch.cat(parts) for size, parts in levels.items()}
+    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts))
 
 
 class Reals:
@@ -101,7 +114,7 @@ class Reals:
     Args:
         features: (N, F).
         textures: of each level, by its size in pixels.
-        spectrum: (S / 2,).
+        spectrum: (R,).
     """
 
     def __init__(self, features: Tensor, textures: Mapping[int, metrics.Texture], spectrum: Tensor) -> None:
@@ -111,7 +124,7 @@ class Reals:
     def of(cls, faces: FaceSet) -> Reals:
         """A set of faces as the real ones."""
         textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
-        return cls(faces.features, textures, faces.spectra.mean(0))
+        return cls(faces.features, textures, faces.spectrum)
 
     @functools.cached_property
     def gaussian(self) -> metrics.Gaussian:
@@ -130,7 +143,7 @@ class Reals:
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
         """Every metric of `fakes`, by its name in METRICS."""
-        return {**self.measure_features(fakes.features), **self.measure_texture(fakes.patches, fakes.spectra)}
+        return {**self.measure_features(fakes.features), **self.measure_texture(fakes.patches, fakes.spectrum)}
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """The metrics that compare features (M, F)."""
@@ -140,24 +153,30 @@ class Reals:
             **metrics.manifold_metrics(self.features, fakes, reach=self.reach),
         }
 
-    def measure_texture(self, patches: Mapping[int, Tensor], spectra: Tensor) -> dict[str, float]:
+    def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
         """The metrics that compare pixels: the mean over the levels, and the mean distance of spectra in decibels."""
         found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
         return {
             "swd_x1000": 1000 * sum(found) / len(found),
-            "spectrum_db": spectrum_distance(self.spectrum, spectra.mean(0)),
+            "spectrum_db": spectrum_distance(self.spectrum, spectrum),
         }
 
 
+def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:
+    """The mean (R,) of spectra (K, R) that are means of `counts` faces, (K,)."""
+    return (spectra * counts[:, None]).sum(0) / counts.sum()
+
+
 def spectrum_distance(real: Tensor, fake: Tensor) -> float:
-    """Mean distance of two radial spectra (S / 2,) over all frequencies but 0, decibels."""
+    """Mean distance of two radial spectra (R,) over all frequencies but 0, decibels."""
     return (10 * (fake[1:] / real[1:].clamp(min=1e-12)).clamp(min=1e-12).log10()).abs().mean().item()
 
 
 def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lambda n: None) -> dict[str, float]:
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
-    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples.
+    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
+    not coverage, of which half as many samples have less: see `metrics.coverage_deviation`.
 
     Args:
         reals: the real faces.
@@ -165,18 +184,22 @@ def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lam
         done: called after each half.
     """
     found: dict[str, list[float]] = {}
-    groups = len(fakes.spectra)
+    groups, looked = len(fakes.spectra), int(fakes.counts.sum())
     for i in range(HALVES):
         random = np.random.default_rng(i)
         some = torch.from_numpy(random.permutation(len(fakes.features))[: len(fakes.features) // 2])
         values = reals.measure_features(fakes.features[some])
         chosen = torch.from_numpy(random.permutation(groups)[: groups // 2])
-        patches = {size: torch.cat([p.tensor_split(groups)[g] for g in chosen]) for size, p in fakes.patches.items()}
-        values |= reals.measure_texture(patches, fakes.spectra[chosen])
+        patches = {}
+        for size, all_patches in fakes.patches.items():
+            parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
+            patches[size] = torch.cat([parts[group] for group in chosen])
+        values |= reals.measure_texture(patches, mean_spectrum(fakes.spectra[chosen], fakes.counts[chosen]))
         for name, value in values.items():
             found.setdefault(name, []).append(value)
         done(1)
-    return {name: float(np.std(values, ddof=1)) for name, values in found.items()}
+    spread = {name: float(np.std(values, ddof=1)) for name, values in found.items()}
+    return spread | {"coverage": metrics.coverage_deviation(reals.features, fakes.features, reals.reach)}
 
 
 class Judge:
@@ -222,14 +245,16 @@ class Judge:
             looking = _seconds(lambda: self.extractor(faces)) / len(faces)
             list(self.sampler.faces([0]))
             drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
-            texture = 2 * (self.sampler.model.image_size / SIZE) ** 2
+            few = face_set([faces], self.extractor, len(faces))
+            least = _seconds(lambda: Reals.of(few).measure(few))  # however few they are
+            texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
             self.seconds = texture + (2 * looking + drawing) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
         """The metrics of the generator as it is now; it is not changed."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
-        faces = list(self.sampler.faces(range(len(self.chosen))))
+        faces = list(self.sampler.faces(range(JUDGED_SEEDS, JUDGED_SEEDS + len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
@@ -256,7 +281,8 @@ class Copying:
 
     Args:
         ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
-        against: what the new faces are.
+        against: what the new faces are; those that nearly equal a training face, as other versions of one picture,
+            are none.
         nearest: index among the training faces of each sample's nearest, (N,).
         distances: to it, (N,).
     """
@@ -286,8 +312,12 @@ def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
         usual, against = metrics.nearest(held_out, training)[0], f"{len(held_out):,} held-out faces"
     else:
         some = torch.from_numpy(np.random.default_rng(0).permutation(len(training))[: len(fakes)])
-        usual, against = metrics.radii_among(training[some], training, 1), "training faces and their nearest other one"
-    shares = torch.tensor(COPY_SHARE, dtype=distances.dtype) / 100
+        against = "training faces and their nearest other one"
+        usual = metrics.radii_among(training[some], training, 1) if len(training) > 1 else torch.full((1,), 1e9)
+    new = usual >= COPY_RATIO * usual.median()
+    if twins := int((~new).sum()):
+        against += f", {twins:,} left out that nearly equal one"
+    usual, shares = usual[new], torch.tensor(COPY_SHARE, dtype=distances.dtype) / 100
     ratios = distances.quantile(shares) / usual.quantile(shares).clamp(min=1e-9)
     return Copying(dict(zip(COPY_SHARE, ratios.tolist(), strict=True)), against, indices, distances)
 
@@ -303,8 +333,9 @@ def of_pack(
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two different random lots of `n` faces of a pack, half of it each where it has no 2 n: indices."""
+    """Two random lots of `n` faces of a pack, half of it each where it has no 2 n, no two faces equal: indices."""
     order = stream(seed, 0, "evaluation").permutation(len(pack.pixels))
+    order = order[np.sort(np.unique(pack.hashes[order], return_index=True)[1])]
     n = min(n, len(order) // 2)
     return order[:n], order[n : 2 * n]
 
@@ -346,7 +377,7 @@ def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, 
         "lots": [len(first.features), len(second.features)],
         "levels": levels,
         "spectrum": reals.spectrum,
-        "floor": reals.measure_texture(second.patches, second.spectra),
+        "floor": reals.measure_texture(second.patches, second.spectrum),
         "extractor": extractor,
         "about": about,
     }

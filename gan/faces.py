@@ -30,7 +30,7 @@ from tqdm import tqdm
 import config
 from config import SYNTHETIC, DataError
 from gan import synthetic, torchvision_data
-from gan.files import as_word
+from gan.files import as_word, move
 from gan.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
 
 try:
@@ -297,8 +297,10 @@ def _make_pack(
         for path in unfinished.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
+        if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
+            shutil.rmtree(folder)
         try:
-            unfinished.rename(folder)
+            move(unfinished, folder)
         except OSError:
             if not (folder / "pack.json").is_file():
                 raise  # else another process was faster, and its pack is as good

@@ -173,6 +173,8 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
     """The features known of a pack, (faces, F), NaN where they are not; in memory where no file can be written."""
     path = pack.folder / f"features-{extractor.name.replace(' ', '-')}.npy"
     shape = len(pack.pixels), extractor.width
+    if not pack.folder.is_dir():  # deleted meanwhile; made again it would look like a pack
+        return pack.unkept.setdefault(path.name, np.full(shape, np.nan, np.float32))
     with contextlib.suppress(OSError, ValueError, EOFError):  # the last two: damaged
         known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
         if known.shape == shape and known.dtype == np.float32:

@@ -13,8 +13,8 @@ from pathlib import Path
 LEFT = ".*.*.[0-9]*.*"
 """Pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind."""
 
-WAITS = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds between attempts to replace a file on Windows, where it cannot be while somebody reads it."""
+WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
+"""Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it."""
 
 
 @contextlib.contextmanager
@@ -36,15 +36,24 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
-        for wait in WAITS if os.name == "nt" else ():
-            with contextlib.suppress(PermissionError):
-                temporary.replace(path)
-                return
-            time.sleep(wait)
-        temporary.replace(path)
+        move(temporary, path)
     finally:
         with contextlib.suppress(OSError):  # as where the folder is out of reach; must not hide the error
             temporary.unlink()
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file or a folder another name, in place of the file that has it.
+
+    Raises:
+        OSError: it cannot be given.
+    """
+    for wait in WAITS:
+        with contextlib.suppress(PermissionError):
+            source.replace(target)
+            return
+        time.sleep(wait)
+    source.replace(target)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -47,8 +47,9 @@ WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
 SURE, SMALL = 0.75, 2000
 """Share of pairs told apart from which on mean logits mean something; and faces of which none are held out."""
 
-BY_HEART = 0.5
-"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart."""
+BY_HEART, TOO_WELL = 0.5, 0.99
+"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart; and coverage of
+the faces trained on that new faces would not reach (0.97 of them would have one of as many others near)."""
 
 NEAR, FAR = 4_000, 40_000
 """Images between previews whose samples can be compared."""
@@ -58,6 +59,9 @@ RESTLESS = 0.6
 
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
 """A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
+
+AT_LEAST: dict[Metric, float] = {"fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
+"""What 2,000 samples more or less decide, however small the metric is; added to that noise."""
 
 KEPT_BY: dict[Metric, tuple[str, bool]] = {
     "fd": ("FD", False),
@@ -235,6 +239,8 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diagnosis | None:
     accuracy, images = _recent(curves, "d_accuracy", 3), curves.column("images_seen")[0][-1]
+    if config.loss == "wgan" and len(accuracy) and np.median(accuracy) >= WON:  # its critic is meant to be ahead
+        return None
     if not len(accuracy) or LOST < np.median(accuracy) < WON or images < (1 if measured else 2) * EARLY_IMAGES:
         return None
     right = f"it tells {np.median(accuracy):.1%} of pairs apart"
@@ -261,15 +267,18 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
         return None
     if len(seen):
         share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
-        if share < BY_HEART or seen.mean() <= sample.mean():
+        if not share >= BY_HEART or seen.mean() <= sample.mean():
             return None
         why = f"faces it was not trained on look to it {min(share, 1):.0%} as false as samples do"
         do = "Stop and use best.pt" if curves.measured else "Stop"
     else:
+        coverage = curves.column("coverage")[1][-2:]  # accuracy alone may only mean that samples are bad
         if epochs < MANY_EPOCHS or faces >= SMALL or np.median(accuracy) < KNOWN:
             return None
-        right = f"tells {np.median(accuracy):.0%} of pairs apart"
-        why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times and {right}"
+        if not len(coverage) or coverage.min() < TOO_WELL:
+            return None
+        right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
+        why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
         do = "Stop, look whether an earlier step-*.pt draws faces that are more its own"  # best.pt is nearest to them
     do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
     if config.translate < 0.6 or config.colour < 0.5:
@@ -306,7 +315,8 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
         return None
     left = np.maximum(1 - values if higher else values, 1e-3)  # what is left to do; KID may be below 0
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
-    good = int(np.argmax(left <= (1 + NOISE) * left[best]))  # the first as good as the best, nearly
+    as_good = (1 + NOISE) * left[best] + AT_LEAST[config.eval_metric]
+    good = int(np.argmax(left <= as_good))  # the first as good as the best, nearly
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
         if annealed and not finished:
@@ -316,8 +326,10 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
     minutes = curves.column(config.eval_metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
-    if left[-1] > (1 - NOISE) * left[past]:
-        short = "hardly improving" if left[-1] <= (1 + NOISE) * left[best] else "improving, with setbacks"
+    better = left[-1] <= (1 - NOISE) * left[past] - AT_LEAST[config.eval_metric]
+    if not better or left[-1] > as_good:
+        short = "improving, with setbacks" if better else "worse than it was"
+        short = "hardly improving" if left[-1] <= as_good else short
         text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images"
         return Diagnosis(
             "wavering", short, f"{text}; {'more time may bring more' if finished else 'give it more time'}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import itertools
@@ -82,8 +83,15 @@ def load_picture(path: Path) -> np.ndarray:
     Raises:
         OSError: it cannot be read.
     """
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+    return np.asarray(_read(path))
+
+
+def _read(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as picture:
+            return picture.convert("RGB")
+    except (SyntaxError, ValueError, EOFError) as error:  # Pillow's for a damaged file, as one whose end is zeros
+        raise OSError(f"{path}: {error}") from error
 
 
 def encoded(pixels: np.ndarray) -> bytes:
@@ -129,8 +137,8 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels.
 
     Args:
-        previews: picture files in order; those of another size than the last are left out, of many every so many-th
-            is taken.
+        previews: picture files in order; those of another size than the last, or that cannot be read, are left out,
+            of many every so many-th is taken.
         path: the film, .webp, .gif or .mp4.
         seconds: how long it runs, without the last picture.
 
@@ -138,9 +146,11 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
         The number of pictures.
 
     Raises:
-        OSError: a picture cannot be read or the film not written.
+        OSError: no picture can be read, or the film not written.
     """
     previews = alike(previews)
+    if not previews:
+        raise OSError("none of its pictures can be read")
     places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
     pictures = (_frame(previews[i]) for i in places)
     each = max(20, round(1000 * seconds / len(places)))
@@ -154,27 +164,35 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
                 options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
                 first = next(pictures)
                 first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
-    except (RuntimeError, ValueError, SyntaxError) as error:  # of Pillow, of av
+    except (OSError, RuntimeError, ValueError) as error:  # the last two are of Pillow, of av
+        whole = list(filter(is_picture, previews))
+        if whole and len(whole) < len(previews):
+            return save_film(whole, path, seconds)
         raise OSError(str(error)) from error
     return len(places)
 
 
 def alike(pictures: Sequence[Path]) -> list[Path]:
-    """Those of some picture files that have the size of the last.
-
-    Raises:
-        OSError: one cannot be read.
-    """
-    sizes = []
+    """Those of some picture files that have the size of the last; what begins as no picture is left out."""
+    sizes: dict[Path, tuple[int, int]] = {}
     for path in pictures:
-        with Image.open(path) as picture:
-            sizes.append(picture.size)
-    return [path for path, size in zip(pictures, sizes, strict=True) if size == sizes[-1]]
+        with contextlib.suppress(OSError), Image.open(path) as picture:
+            sizes[path] = picture.size
+    last = next(reversed(sizes.values()), None)
+    return [path for path, size in sizes.items() if size == last]
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a picture file can be read to its end."""
+    try:
+        _read(path)
+        return True
+    except OSError:
+        return False
 
 
 def _frame(path: Path) -> Image.Image:
-    with Image.open(path) as picture:
-        frame = picture.convert("RGB")
+    frame = _read(path)
     frame.thumbnail((FRAME_SIZE, FRAME_SIZE), Image.Resampling.LANCZOS)
     return frame
 

@@ -1,7 +1,8 @@
 """Randomness as a function of what it is for: seeds -> latents, and (seed, step, purpose) -> a stream. Pure.
 
 Drawn with NumPy, whose streams are the same on every platform, on the CPU and for the whole batch, so that a
-resumed run and one on other devices draw the same numbers, and no state needs storing.
+resumed run and one on other devices draw the same numbers, and no state needs storing. Only the noise of the gradient
+penalties is drawn on the device, see `losses.penalty_noise`: a GPU's differs from a CPU's.
 """
 
 from __future__ import annotations

@@ -23,8 +23,13 @@ from gan.curves import Curves
 from gan.files import write_text
 from gan.health import Diagnosis
 
-SIDE_SHARE = 0.03
-"""Previews and evaluations may take this share of the time; those due earlier are put off."""
+SIDE_SHARE, SPACED = 0.03, 500
+"""Measurements may take this share of the time, and previews what they leave of it, a third at least; those due
+earlier are put off. Nor do previews follow each other within this part of the time so far, so that a long run's folder
+is not full of them."""
+
+ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20
+"""What takes longer than this, and than so many times what it usually takes, did not work but slept, or was stopped."""
 
 LOGIT_STEPS = 16
 """The histogram of the discriminator's logits is over so many steps."""
@@ -100,7 +105,8 @@ class Monitor:
         self.log = None if run is None else run / "log.jsonl"
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
-        self.side_seconds = 0.0
+        self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
+        self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
         self.status = "training has begun; figures follow with the first row of log.jsonl"
@@ -154,8 +160,29 @@ class Monitor:
         """Around something that is no training, such as the debugger: its time counts nowhere."""
         since = time.perf_counter()
         yield
-        away = time.perf_counter() - since
+        self.skip(time.perf_counter() - since)
+
+    def skip(self, away: float) -> None:
+        """Let so many seconds of what went by count nowhere."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
+
+    def awake(self, what: str, took: float) -> float:
+        """Seconds of something that count: not those in which the computer slept in the middle of it.
+
+        Args:
+            what: it is, to be told from others that take longer.
+            took: seconds by the clock.
+
+        Returns:
+            As many, or where it must have slept as it usually takes; the rest then counts nowhere.
+        """
+        usual = self.usual.get(what, math.inf)
+        if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
+            self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
+            return took
+        self.skip(took - usual)
+        self.say(f"a {what} took {took / 60:.0f} minutes: as if the computer had slept, they do not count")
+        return usual
 
     def add(self, **values: Tensor) -> None:
         """Collect scalars of one step, still on the device."""
@@ -218,13 +245,15 @@ class Monitor:
             self.say(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
-        size = log.stat().st_size if log.is_file() else 0
+        size = None
         try:
+            size = log.stat().st_size if log.is_file() else 0
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.truncate(log, size)  # the part that still went in would spoil the next row
+                if size is not None:
+                    os.truncate(log, size)  # the part that still went in would spoil the next row
             self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _show(self, row: dict[str, float], rate: float) -> None:
@@ -259,16 +288,28 @@ class Monitor:
                 self._print(text, sys.stdout)
 
     def _print(self, text: str, stream: TextIO) -> None:
-        with contextlib.suppress(OSError):  # whoever read it has gone, or a disk is full: no reason to end a run
+        try:
             print(text, file=stream, flush=True)
+        except BrokenPipeError:  # whoever read it has gone; Python would try again at its end and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except OSError:  # a disk is full, say: no reason to end a run
+            pass
 
-    def may_spend(self, seconds: float = 0.0) -> bool:
-        """Whether previews and evaluations keep to their share of the time, if they take so many seconds more."""
-        return self.side_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
+    def may_measure(self, seconds: float) -> bool:
+        """Whether measurements keep to their share of the time if they take so many seconds more."""
+        return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
 
-    def spent(self, since: float) -> None:
-        """Account for a preview or an evaluation that began at `since`, by `time.perf_counter()`."""
-        self.side_seconds += time.perf_counter() - since
+    def may_preview(self) -> bool:
+        """Whether previews keep to their share, and the last one is long enough ago."""
+        now = time.perf_counter()
+        share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
+        fits = self.side_seconds <= share or previews <= share / 3
+        return fits and now - self.previewed >= (now - self.opened) / SPACED
+
+    def measured(self, since: float) -> None:
+        """Account for a measurement that began at `since`, by `time.perf_counter()`."""
+        took = time.perf_counter() - since
+        self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
     def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
         """Write a grid of samples.
@@ -285,7 +326,8 @@ class Monitor:
             images.save_picture(grid, path)
         except OSError as error:
             self.say(f"could not write {path}: {error}; training goes on, free some disk space")
-        self.spent(since)
+        self.side_seconds += self.awake("preview", time.perf_counter() - since)
+        self.previewed = time.perf_counter()
 
     def close(self) -> None:
         """End the status line, or where nobody watched it live say the last state; the outputs show theirs."""

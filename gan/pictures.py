@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
+SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
 # What may stand behind such a name. Not all that Pillow knows: for an EPS, say, it starts another program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
 CHUNK = 32  # pictures a worker takes at a time
@@ -148,9 +148,16 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
 def _spawning() -> Iterator[None]:
     """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing.
 
-    And hold Ctrl-C back, as the process does that inherits this: it would show a traceback until `_start_worker`.
+    And hold Ctrl-C back: here until the process has been told what it is, and there, where the mask is inherited, until
+    `_start_worker`. Either would show a second traceback. Here the mask alone does not do: another thread, such as one
+    of numpy's, takes the signal, and Python interrupts the main one all the same.
     """
     main = sys.modules["__main__"]
+    held: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    holds = handler is not None and threading.current_thread() is threading.main_thread()
+    if holds:
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "pthread_sigmask") else None
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -159,6 +166,10 @@ def _spawning() -> Iterator[None]:
         sys.modules["__main__"] = main
         if before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if holds:
+            signal.signal(signal.SIGINT, handler)
+            if held:
+                signal.raise_signal(signal.SIGINT)
 
 
 def _start_worker(stopped: Connection) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from config import FEW, PLANS, Plan, Precision, TrainConfig
 from gan import losses
-from gan.device import adam, autocast, free_memory, out_of_memory, place
+from gan.device import adam, autocast, compile_fixed, free_memory, layout, out_of_memory, place
 from model import Discriminator, Generator
 
 WARM_UP = 0.05
@@ -112,12 +112,11 @@ def choose(
             continue
         try:
             rate_chosen = TRAINING_SHARE * world * images_per_second(chosen, device, precision, spent, world)
+            return Chosen(plan, chosen, rate, rate_chosen * seconds)
         except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
             if not out_of_memory(error):
                 raise
-            free_memory(device)
-            continue
-        return Chosen(plan, chosen, rate, rate_chosen * seconds)
+        free_memory(device)
     raise AssertionError("the first row of the table changes nothing and takes any machine")
 
 
@@ -188,12 +187,12 @@ def images_per_second(
 ) -> float:
     """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
     plain = place(Generator(config.model), device), place(Discriminator(config.model), device)
-    generator, discriminator = (torch.compile(network) for network in plain) if compiled else plain
-    look = torch.compile(plain[1].look) if compiled else plain[1].look
+    generator, discriminator = (compile_fixed(network) for network in plain) if compiled else plain
+    look = compile_fixed(plain[1].look) if compiled else plain[1].look
     g_optimizer, d_optimizer = (adam(network.parameters(), 0.0, (0.0, 0.99), device) for network in plain)
     n, size = config.batch_size // world, config.image_size
     z = torch.zeros(n, config.nz, device=device)
-    real = torch.zeros(n, config.channels, size, size, device=device)
+    real = torch.zeros(n, config.channels, size, size, device=device).contiguous(memory_format=layout(device))
 
     def move(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,20 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import FEW, SYNTHETIC, CheckpointError, Precision, TrainConfig
-from gan import checkpoint, features, health, latent, plan, run_report, selection, tensorboard_log, visdom_page
+from config import FEW, SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from gan import (
+    checkpoint,
+    features,
+    health,
+    latent,
+    plan,
+    run_report,
+    selection,
+    tensorboard_log,
+    torchvision_data,
+    visdom_page,
+    whole_faces,
+)
 from gan.command_line import show
 from gan.device import describe, free_memory, out_of_memory
 from gan.evaluation import LEAST, Judge
@@ -23,8 +36,12 @@ from gan.faces import Pack, has_faces
 from gan.files import as_word
 from gan.monitor import Monitor, Output
 from gan.ranks import Ranks
-from gan.run import Run, TrainingState, new_folder, resumed, starting_from
+from gan.run import Run, TrainingState
 from gan.sampling import Sampler
+from gan.sittings import new_folder, resumed, starting_from
+
+SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
+"""Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device."""
 
 
 def looked_up(
@@ -33,6 +50,11 @@ def looked_up(
     """What the disk decides: the config with what old files say, the checkpoint's content, the run's folder."""
     if path is not None:
         config, content = resumed(config, typed, path)
+        faces = config.data_path
+        if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
+            where = "" if faces.is_absolute() else f" in {Path.cwd()}"
+            raise DataError(f"{faces}: the run's faces are not there{where}; say where they are: --data_path=FOLDER")
+        check_previews(config)
         return config, content, path.parent
     if config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
@@ -42,7 +64,21 @@ def looked_up(
             "python train.py --data_path=FOLDER"
         )
         config = dataclasses.replace(config, data_path=SYNTHETIC)
+    check_previews(config)
     return config, None, new_folder(config)
+
+
+def check_previews(config: TrainConfig) -> None:
+    """Refuse to write previews among the faces.
+
+    Raises:
+        ConfigError: they would be taken for faces when the run goes on.
+    """
+    previews, faces = config.save_path, config.data_path
+    if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
+        raise ConfigError(
+            f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
+        )
 
 
 def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
@@ -85,7 +121,7 @@ def choose_faces(
     held_out: np.ndarray,
     device: torch.device,
 ) -> np.ndarray | None:
-    """Whether each face of a pack is typical enough to learn from; None where all are taken. Says so.
+    """Whether each face of a pack is whole or typical enough to learn from; None where all are taken. Says so.
 
     Args:
         config: the run's.
@@ -107,13 +143,18 @@ def choose_faces(
             raise TimeoutError
 
     extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
+    whole, some = whole_faces.load(extractor), latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
+    known = whole.knows(features.of_pack(extractor, pack, some))
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.typical(pack, training, held_out, config.typical, extractor, looked_at)
+            chosen = selection.typical(
+                pack, training, held_out, config.typical, extractor, looked_at, whole if known else None
+            )
     except TimeoutError:
-        show("to tell which faces are typical would take more than a tenth of the budget: all are taken")
+        show("to choose among the faces would take more than a tenth of the budget: all are taken")
         return None
-    show(f"learning from the most typical {config.typical:.0%} of the faces; from all of them: --typical=1")
+    which = "that look most whole" if known else "that are most like the rest"
+    show(f"learning from the {config.typical:.0%} of the faces {which}; from all of them: --typical=1")
     return chosen
 
 
@@ -147,7 +188,12 @@ def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks
     return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
-def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainConfig:
+def same_kind(before: str, device: torch.device) -> bool:
+    """Whether what a run was trained on, in words, was a CPU, or a GPU, as this is; else its choices are made anew."""
+    return before.startswith("CPU") == (device.type == "cpu")
+
+
+def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
     """The config with what suits so many faces; says what was chosen, or what more there is to be had."""
     own = plan.for_few(config, typed, faces)
     if own:
@@ -163,6 +209,9 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> TrainCo
             f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
             "further: --init=released"
         )
+    least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
+    if "save_every" not in typed and faces * config.save_every < least:
+        own["save_every"] = math.ceil(least / faces)  # else a small set would fill the disk
     return dataclasses.replace(config, **own)
 
 
@@ -220,6 +269,8 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
     if monitor.diagnosis is not None:
         lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
     try:
+        if not (folder / "best.pt").is_file():
+            raise CheckpointError("there is none")
         best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"))
         found = health.in_words(best["evaluation"], config.eval_metric)
         lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")

@@ -64,7 +64,7 @@ class Ranks:
                 f"of {self.world}"
             )
         if self.world > 1 and config.compile:
-            raise ConfigError(f"--compile works with one process; leave it out with {self.world}")
+            raise ConfigError(f"networks are compiled with one process only; add --nocompile with {self.world}")
         if self.world > 1 and config.loss in COUPLED:
             raise ConfigError(
                 f"--loss={config.loss} compares with the mean of the whole batch, which no process sees; train with "
@@ -85,7 +85,9 @@ class Ranks:
         if device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(network)  # in place: neither network is a norm itself
         for buffer in network.buffers():  # the frozen encoder is one; DDP sends parameters only
-            dist.broadcast(buffer, 0)
+            plain = buffer.contiguous()  # NCCL as some versions of torch have it takes no other
+            dist.broadcast(plain, 0)
+            buffer.copy_(plain)
         # From then on BatchNorm's running statistics are the first one's own, as it alone saves them.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # older torch knows no other name
@@ -97,7 +99,7 @@ class Ranks:
         """The largest of what each process brings, number by number; those that have no say bring 0."""
         if self.world == 1:
             return wishes
-        numbers = torch.tensor(wishes, dtype=torch.float64)
+        numbers = torch.tensor(wishes, dtype=torch.float64)  # on the CPU: over gloo, which notices the end of others
         dist.all_reduce(numbers, dist.ReduceOp.MAX)
         return tuple(numbers.tolist())
 
@@ -121,10 +123,10 @@ class Ranks:
     def in_turn(self) -> Iterator[None]:
         """On each machine its first process goes first, the others after it: it makes what they then find."""
         if self.world > 1 and self.local:
-            dist.barrier()
+            self.agree(0.0)
         yield
         if self.world > 1 and not self.local:
-            dist.barrier()
+            self.agree(0.0)
 
 
 @contextlib.contextmanager
@@ -152,6 +154,8 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
         try:
             if on_gpu:
                 torch.cuda.set_device(check_gpus(ranks.local, int(os.environ["LOCAL_WORLD_SIZE"])))
+            if on_gpu and not dist.is_nccl_available():
+                raise ConfigError("torch has no NCCL here: several GPUs need Linux; leave torchrun out, or add --nogpu")
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
             yield ranks
         except UserError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.curves import PANELS, Curves, Panel, histogram, smoothed
-from gan.files import write_text
+from gan.files import as_word, write_text
 from gan.health import Diagnosis
 
 SHARE = 0.003
@@ -75,8 +76,8 @@ class RunReport:
         self.curves.add(row)
         if time.perf_counter() < self.due:
             return []
-        import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
-
+        with contextlib.suppress(Exception):  # it finds no folder to write its cache to, say: then the page says so
+            import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
         since = time.perf_counter()
         told = self._write(training=True)
         took = time.perf_counter() - since
@@ -145,8 +146,13 @@ class RunReport:
             return f"Nothing measured yet. {now}"
         images_seen, seconds = self.curves.column("seconds")
         text = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
-        text += "It trains, and this page is rewritten every two or three minutes; last " if training else "Written "
-        return text + now
+        if not training:
+            return f"{text}Written {now}"
+        again = escape(f"python train.py --resume={as_word(self.path.parent)}")
+        return (
+            f"{text}It trains, and this page is rewritten every two or three minutes; last {now}. Where that is long "
+            f"ago it was killed, and <code>{again}</code> goes on from its last save."
+        )
 
     def _verdict(self) -> str:
         if self.verdict is None:
@@ -160,8 +166,13 @@ class RunReport:
         if len(files) < 2:
             return ""
         chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
-        self.rows = {file: self.rows[file] if file in self.rows else _first_row(file) for file in chosen}
-        size = self.rows[chosen[-1]].shape
+        before, self.rows = self.rows, {}
+        for file in chosen:
+            with contextlib.suppress(OSError):  # cut short, when the power went
+                self.rows[file] = before[file] if file in before else _first_row(file)
+        if not self.rows:
+            return ""
+        size = next(reversed(self.rows.values())).shape
         rows = {file: row for file, row in self.rows.items() if row.shape == size}  # others are of another run
         steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
         film = self.path.with_name("timelapse.webp")

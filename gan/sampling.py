@@ -1,4 +1,4 @@
-"""Checkpoint -> faces: batches, seeds, the best by the discriminator. Shared by generating, measuring and previews."""
+"""Checkpoint -> faces: batches, seeds, the best of many. Shared by generating, measuring and previews."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Sampler:
         mean: float = 0.0,
         std: float = 1.0,
         progress: Callable[[int], object] = lambda n: None,
+        score: Callable[[np.ndarray], Sequence[float]] | None = None,
     ) -> list[int]:
-        """The `keep` seeds with the best samples, best first, as far as the discriminator can tell.
+        """The `keep` seeds with the best samples, best first, by a score or as far as the discriminator can tell.
 
-        One that knows faces is asked about each place of a sample, and the places it likes least count: one broken eye
-        is not made up for by good hair. Half of the samples, those least like the others to its encoder, come last:
-        it finds blurred pictures in one colour as real as any, since there are such. One that knows none is asked about
-        the whole, as in the book.
+        A discriminator that knows faces is asked about each place of a sample, and the places it likes least count.
+        Half of the samples, those least like the others to its encoder, come last: it finds blurred pictures in one
+        colour as real as any, since there are such. One that knows none is asked about the whole, as in the book.
 
         Args:
             seeds: to choose from; memory does not grow with their number.
@@ -71,12 +71,19 @@ class Sampler:
             mean: mean of the latents.
             std: standard deviation of the latents.
             progress: called with the number of samples done, after each batch.
+            score: pixels (n, S, S, C) uint8 -> how good each sample is; None asks the discriminator.
 
         Raises:
-            ValueError: there is no discriminator.
+            ValueError: there is neither a score nor a discriminator.
         """
-        if self.discriminator is None:
+        if score is None and self.discriminator is None:
             raise ValueError("no discriminator to choose by")
+
+        def scored(score: Callable[[np.ndarray], Sequence[float]]) -> Iterator[tuple[bool, float, int]]:
+            left = iter(seeds)
+            for faces in self.faces(seeds, mean, std):
+                progress(len(faces))
+                yield from zip(itertools.repeat(True), score(faces), left, strict=False)
 
         def judged() -> Iterator[Tensor]:
             for rows in self._batches(seeds, lambda z: self._judge(self.generator(z)), mean, std):
@@ -84,14 +91,18 @@ class Sampler:
                 yield rows
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots = judged()
-            first = torch.cat(list(itertools.islice(lots, max(1, TYPICAL_OF // self.batch))))
-            typical = _typical(first[:, 1:])
-            left = iter(seeds)
-            for rows in itertools.chain([first], lots):
+            lots, left = judged(), iter(seeds)
+            known = [next(lots)]
+            while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
+                known.append(next(lots))
+            first = torch.cat(known)
+            typical_known, typical = _typical(first[:, 1:])
+            yield from zip(typical_known.tolist(), first[:, 0].tolist(), left, strict=False)
+            for rows in lots:
                 yield from zip(typical(rows[:, 1:]).tolist(), rows[:, 0].tolist(), left, strict=False)
 
-        best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
+        found = ranked() if score is None else scored(score)
+        best = heapq.nlargest(keep, found, key=lambda found: (*found[:2], -found[2]))
         return [seed for *_, seed in best]
 
     def _judge(self, faces: Tensor) -> Tensor:
@@ -123,13 +134,18 @@ class Sampler:
             yield result[: len(some)]  # pyright: ignore[reportIndexIssue]
 
 
-def _typical(known: Tensor) -> Callable[[Tensor], Tensor]:
-    """What tells which samples are like the half of `known` that is nearest to their middle: features (N, F)."""
+def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Which of `known` are among the half nearest to their middle, and what tells which others are as near.
+
+    Args:
+        known: features, (N, F).
+    """
     if not known.shape[1] or len(known) < 2:
-        return lambda some: torch.ones(len(some), dtype=torch.bool)
+        return torch.ones(len(known), dtype=torch.bool), lambda some: torch.ones(len(some), dtype=torch.bool)
     distance = metrics.mahalanobis(known.double().mean(0), torch.cov(known.double().T))
-    farthest = distance(known).median()
-    return lambda some: distance(some) <= farthest
+    near = distance(known)
+    farthest = float(np.median(metrics.left_out(near.numpy(), len(known))))  # for those that it was not fitted to
+    return near <= near.median(), lambda some: distance(some) <= farthest
 
 
 def load(path: Path, on: torch.device) -> Sampler:

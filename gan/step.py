@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gan import latent
 from gan.augment import augment, draw_moves
-from gan.device import send
+from gan.device import compile_fixed, send
 from gan.monitor import Monitor
 from gan.run import Run, TrainingState
 
@@ -41,9 +41,9 @@ class Called:
     def of(cls, run: Run, state: TrainingState) -> Called:
         """What calls the networks of a run."""
         plain, look = (state.generator, state.discriminator), state.discriminator.look
-        once = [torch.compile(network) if run.compiled else network for network in plain]
+        once = [compile_fixed(network) if run.compiled else network for network in plain]
         trained = once if run.ranks.world == 1 else [run.ranks.wrapped(network, run.device) for network in plain]
-        return cls(once[0], once[1], trained[0], trained[1], torch.compile(look) if run.compiled else look)
+        return cls(once[0], once[1], trained[0], trained[1], compile_fixed(look) if run.compiled else look)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ def split(data_path: Path) -> tuple[str, Path]:
     if not (name and colon and root):
         raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, as torchvision:MNIST:FOLDER")
     folder = Path(os.path.expanduser(root))
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"{data_path}: {folder} is no folder; give the one that torchvision calls the dataset's root")
     return name, folder
 

@@ -6,9 +6,12 @@ written here: what anybody else delivers is not served. Knows nothing of visdom'
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import importlib.util
+import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -20,11 +23,15 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+import certifi
 import platformdirs
 
 from gan.files import replacing
 
 CDN = "https://unpkg.com"
+MARK = "animegan"
+"""A file that no other visdom server has, by which runs know one that another run has started."""
+
 CDN_SECONDS = 60.0
 """How long fetching all files may take; one that does not answer within 5 seconds ends it."""
 
@@ -104,8 +111,16 @@ def page(own: Path) -> Path | None:
     def unwanted(below: str, names: list[str]) -> list[str]:
         return [name for name in names if name.endswith(".map") or Path(below) / name in places]
 
-    shutil.copytree(own, static, dirs_exist_ok=True, ignore=unwanted)
+    shutil.copytree(own, static, dirs_exist_ok=True, ignore=unwanted, copy_function=_renew)
+    (static / MARK).touch()
     return static
+
+
+def _renew(source: str, target: str) -> None:
+    """Copy a file that is new or has changed; a server may be reading it."""
+    if not (os.path.isfile(target) and filecmp.cmp(source, target, shallow=False)):
+        with replacing(Path(target)) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 def from_cdn(static: Path) -> bool:
@@ -115,12 +130,15 @@ def from_cdn(static: Path) -> bool:
         Whether everything is there now.
     """
     until = time.monotonic() + CDN_SECONDS
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first
 
     def fetch(asset: Asset) -> bool:
         if time.monotonic() > until:
             return False
         try:
-            with urllib.request.urlopen(f"{CDN}/{asset.package}@{asset.version}/{asset.file}", timeout=5) as answer:
+            address = f"{CDN}/{asset.package}@{asset.version}/{asset.file}"
+            with urllib.request.urlopen(address, timeout=5, context=context) as answer:
                 content = answer.read()
         except (OSError, HTTPException):
             return False

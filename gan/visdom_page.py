@@ -7,6 +7,7 @@ that is slow, dead or new again changes nothing in the training, and the next se
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import html
 import importlib.util
@@ -20,7 +21,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,8 @@ SHARE = 0.004
 TIMEOUT = 10.0
 """Seconds that a server may take for an answer."""
 
-STARTING = 20.0
-"""Seconds that a server may take to start."""
+STARTING, CLOSING = 20.0, 6.0
+"""Seconds that a server, and the import of its client, may take to start; and those that the last sending may take."""
 
 WIDTH, HEIGHT = 460, 330
 """Of a pane, pixels: three beside each other on a usual screen."""
@@ -79,12 +80,21 @@ class Page:
             names of the panes, and its curves are also in panes that compare the runs.
         options: shown as text.
         server: the process to end with the page, where we started one.
+        heir: starts one where that of another run, which is used, has ended with it.
     """
 
     def __init__(
-        self, address: str, port: int, env: str, run: str, options: Mapping[str, Any], server: Server | None = None
+        self,
+        address: str,
+        port: int,
+        env: str,
+        run: str,
+        options: Mapping[str, Any],
+        server: Server | None = None,
+        heir: Callable[[], Server] | None = None,
     ) -> None:
         self.address, self.port, self.env, self.options, self.server = address, port, env, options, server
+        self.heir = heir
         self.run, self.shared = run, env != run
         self.curves = Curves()
         self.spread: tuple[np.ndarray, np.ndarray] | None = None
@@ -131,7 +141,7 @@ class Page:
         """Send the last state, and end the server if it is ours; takes a few seconds at most."""
         self.closing = True
         self.wake.set()
-        self.thread.join(INTERVAL)
+        self.thread.join(STARTING if self.client is None else CLOSING)
         if self.server is not None:
             self.server.close()
         return []
@@ -139,7 +149,11 @@ class Page:
     # What the thread does.
 
     def _work(self) -> None:
-        self.client = connect(self.address, self.port, self.env)
+        try:
+            self.client = connect(self.address, self.port, self.env)
+        except Exception as error:  # visdom cannot be imported, say
+            self._notice(error)
+            return
         while True:
             closing = self.closing
             began = time.thread_time()
@@ -169,7 +183,11 @@ class Page:
 
     def _send(self) -> None:
         """Send all that the server does not have."""
-        if self.server is not None and self.server.restart():
+        if self.server is None and self.heir is not None and not is_taken(self.port):
+            self.server = self.heir()  # the run that had started it has ended
+            self.server.wait()
+            self.sent.clear()
+        elif self.server is not None and self.server.restart():
             self.sent.clear()
         with self.lock:
             pictures, spread, verdict = dict(self.pictures), self.spread, self.verdict
@@ -320,7 +338,7 @@ class Server:
     def __init__(self, port: int, static: Path, keep: bool) -> None:
         self.port, self.static, self.keep = port, static, keep
         self.log = visdom_assets.folder().with_name(f"visdom-server-{port}.log")
-        self.retry_at, self.pause = 0.0, 1.0
+        self.retry_at, self.pause, self.closed = 0.0, 1.0, False
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[Any]:
@@ -329,7 +347,7 @@ class Server:
         # Not of our group: Ctrl-C is for the training, which still has something to send.
         group: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
-            group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+            group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own; ours may be closed
         with self.log.open("wb") as log:
             stdin = subprocess.DEVNULL if self.keep else subprocess.PIPE
             env = {"USER": "user", **os.environ}  # visdom asks for a name, which a user of a container may lack
@@ -346,7 +364,7 @@ class Server:
 
     def restart(self) -> bool:
         """Start it again if it has died, ever less often; whether it was."""
-        if self.process.poll() is None or time.monotonic() < self.retry_at:
+        if self.closed or self.process.poll() is None or time.monotonic() < self.retry_at or is_taken(self.port):
             return False
         self.pause = min(2 * self.pause, 60)
         self.retry_at = time.monotonic() + self.pause
@@ -357,6 +375,7 @@ class Server:
 
     def close(self) -> None:
         """End it, unless it is to be kept."""
+        self.closed = True
         if self.keep:
             return
         if self.process.stdin is not None:
@@ -383,12 +402,21 @@ def serve(port: int, static: Path, keep: bool) -> None:
 
 def is_visdom(address: str, port: int) -> bool:
     """Whether a visdom server answers there."""
+    return b"<title>visdom</title>" in (_asked(f"{address}:{port}/") or b"")
+
+
+def is_ours(address: str, port: int) -> bool:
+    """Whether the visdom server there was started by another run, with whose end it ends."""
+    return _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
+
+
+def _asked(address: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{address}:{port}/", timeout=3) as answer:
-            return b"<title>visdom</title>" in answer.read()
+        with opener.open(address, timeout=3) as answer:
+            return answer.read(65_536)
     except (OSError, ValueError, HTTPException):  # the last where something else listens there
-        return False
+        return None
 
 
 def is_taken(port: int) -> bool:
@@ -417,13 +445,16 @@ def open_page(
     instead = "training goes on without the page, with log.jsonl and the preview grids"
     package = importlib.util.find_spec("visdom")
     if package is None or not package.submodule_search_locations:
-        return None, f"--vis: visdom is not installed; {instead}; install it with: make setup"
+        do = "pip install --no-build-isolation -r requirements.txt"
+        return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
     address = (address if "://" in address else f"http://{address}").rstrip("/")
     env = env.replace("/", "_")  # as visdom does
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in ("localhost", "127.0.0.1", "::1")
     if is_visdom(address, port):
-        return Page(address, port, env, run, options), where(address, port, env, local)
+        ours = local and is_ours(address, port)
+        heir = functools.partial(Server, port, visdom_assets.folder(), keep) if ours else None
+        return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
     if not local:
         told = f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills when it does"
         return Page(address, port, env, run, options), told
@@ -435,7 +466,7 @@ def open_page(
     if static is None:
         return None, (
             f"--vis: the page's files are not in {visdom_assets.folder()} and {visdom_assets.CDN} cannot be reached; "
-            f"{instead}; for the page run: make vis-assets"
+            f"{instead}; to fetch them through npm: python -m gan.visdom_assets"
         )
     if free is None:
         return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another with --vis_port"

@@ -3,12 +3,14 @@
 import functools
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import platformdirs
 import pytest
 from PIL import Image
 
@@ -137,13 +139,24 @@ def lacking() -> Callable[[str], NoReturn]:
 
 
 @pytest.fixture(scope="session")
-def page_files(lacking: Callable[[str], NoReturn]) -> Path:
-    """The folder with the files of visdom's page; what needs it is skipped where they are not kept."""
+def page_files(lacking: Callable[[str], NoReturn], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder with the files of visdom's page; what needs it is skipped where they are not kept.
+
+    It is a copy, in a cache folder that lasts as long as the tests: what they show is not for the user's visdom.
+    """
     visdom = importlib.util.find_spec("visdom")
     assert visdom is not None
     assert visdom.origin is not None
-    if visdom_assets.missing(visdom_assets.folder()):
+    kept = visdom_assets.folder()
+    if visdom_assets.missing(kept):
         lacking("the files of visdom's page are not kept on this machine; make vis-assets fetches them")
-    static = visdom_assets.page(Path(visdom.origin).parent / "static")
-    assert static is not None
-    return static
+    fonts = platformdirs.user_cache_path("matplotlib", appauthor=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        if "MPLCONFIGDIR" not in os.environ and fonts.is_dir():  # it looks for fonts again without what it had found
+            patch.setenv("MPLCONFIGDIR", str(fonts))
+        if visdom_assets.folder() != kept:  # where the cache is not chosen by that variable
+            shutil.copytree(kept, visdom_assets.folder())
+        static = visdom_assets.page(Path(visdom.origin).parent / "static")
+        assert static is not None
+        yield static

@@ -102,6 +102,7 @@ def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]
     page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(f"http://127.0.0.1:{server.port}/env/{env}")
+    page.wait_for_function("n => document.querySelectorAll('.window').length >= n", arg=4 + len(CURVES))
     page.wait_for_function("document.querySelectorAll('.window .js-line').length >= 8")
     page.wait_for_function("[...document.images].every(image => image.complete)")
     panes, before = page.evaluate(LOOK), None
@@ -158,7 +159,7 @@ def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_ser
 def test_runs_in_one_environment_are_beside_each_other_and_quality_is_drawn_where_it_was_measured(
     browser: Browser, server: Server, train: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)  # it costs more than its share here
     monkeypatch.setattr(evaluation, "PATCHES", 1000)
     assert train("--run=red", "--env=compare", "--max_epoch=12", "--eval_images=200").count("quality at") >= 3
     train("--run=blue", "--env=compare", "--max_epoch=6")

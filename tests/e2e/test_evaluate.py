@@ -171,7 +171,7 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
 def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # it costs more than its share here
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)  # it costs more than its share here
     make_faces(tmp_path / "faces", 160, size=32)
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1 --log_every=5"
     result = run_here("train.py", *options.split(), *TINY.split())
@@ -244,7 +244,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
 def test_measuring_changes_nothing_in_the_training(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
     make_faces(tmp_path / "faces", 60, size=32)
     for run, every in (("with", 32), ("without", 0)):
         options = f"--data_path=faces --run={run} --eval_images={every} --max_epoch=2"
@@ -263,7 +263,7 @@ def test_training_goes_on_where_nothing_can_be_measured(
     def fail(*_: object) -> None:
         raise RuntimeError("did not converge")
 
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
     monkeypatch.setattr(evaluation.Reals, "measure", fail)
     make_faces(tmp_path / "faces", 60, size=32)
     options = "--data_path=faces --run=r --eval_images=32 --max_epoch=2"
@@ -296,7 +296,10 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
         (f"--fake={300 * 'a'}", "cannot be read: File name too long"),
         ("--fake=few --real=faces --image_size=32", "20 pictures in few; expected at least 50 to measure"),
         ("--fake=few", "20 pictures in few; expected at least 50 to measure"),
-        ("--fake=others --real=few --image_size=32", "20 real faces in few; expected at least 100, half of them"),
+        (
+            "--fake=others --real=few --image_size=32",
+            "20 different real faces in few; expected at least 100, half of",
+        ),
         ("--fake=faces --real=faces --image_size=32 --pairs", "give --real=FOLDER, a folder that is not --fake"),
         ("--fake=others --image_size=32", "give faces: --real=FOLDER"),
         ("--pairs --n=50", "there are none here; give --real=FOLDER"),

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import torch
 from PIL import Image
 
 import config
-from gan import checkpoint, ema
+from gan import checkpoint, ema, features, sampling, whole_faces
 from model import Discriminator, Generator
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
 MODEL = config.TrainConfig(image_size=32, ngf=8, ndf=8).model
 
 
@@ -58,6 +61,13 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
     assert np.array_equal(grid[2:34, 36:68], pixels(tmp_path / "out" / "face-00000006.png"))
 
 
+def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
+    words = f"{sys.executable} {ROOT / 'generate.py'} --checkpoint={small} --nogen=1 --nogpu"
+    subprocess.run(f"{words} >&- 2>&-", shell=True, cwd=tmp_path, timeout=60, check=True)
+    with Image.open(tmp_path / "result.png") as picture:
+        picture.load()
+
+
 def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_path: Path, run_here: Command) -> None:
     for words in (["--nogen=3", "--seed=70", "--outdir=few"], ["--nogen=150", "--seed=0", "--outdir=many"]):
         assert run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
@@ -68,10 +78,22 @@ def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_p
 
 def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Path, run_here: Command) -> None:
     words = ["--nogen=4", "--gen_search_num=100", "--outdir=best"]
-    assert run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
+    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words)
+    assert result.returncode == 0
+    assert "of 100 the best as far as the discriminator can tell" in result.stdout
     kept = sorted(int(p.stem.removeprefix("face-")) for p in (tmp_path / "best").iterdir())
     assert len(kept) == 4
     assert kept != [0, 1, 2, 3]
+
+
+def test_a_search_keeps_the_released_faces_that_look_most_whole(tmp_path: Path, run_here: Command) -> None:
+    result = run_here("generate.py", "--nogpu", "--nogen=3", "--gen_search_num=65", "--outdir=best", "--seed=7")
+    assert result.returncode == 0, result.stderr
+    assert "3 faces in result.png, of 65 those that look most whole" in result.stdout
+    faces = np.concatenate(list(sampling.load(config.RELEASED, CPU).faces(range(7, 72))))
+    shipped = whole_faces.load(features.load("faces", None, CPU))
+    best = sorted(7 + np.argsort(-np.array(shipped(faces)))[:3])
+    assert sorted(int(p.stem.removeprefix("face-")) for p in (tmp_path / "best").iterdir()) == best
 
 
 def test_mean_and_std_move_the_latents(small: Path, tmp_path: Path, run_here: Command) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 
 from config import KEEPABLE
-from gan import synthetic
+from gan import cleaning, synthetic
 from gan.cleaning import KINDS, NEVER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,6 +211,35 @@ def test_faces_of_pictures_that_can_no_longer_be_read_stay(tmp_path: Path, run_h
         done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
         assert done.returncode == 0, done.stderr
         assert contents(tmp_path / "faces").keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("gb2312", "动漫/头像.png"),  # by Windows in China
+        ("utf-8", "动漫/头像.png"),  # by macOS
+        ("cp437", "Müller/süße Köpfe.png"),  # by old Windows
+        ("ascii", "red/face.png"),
+    ],
+)
+def test_names_in_zips_are_read_as_they_were_written(
+    tmp_path: Path, run_here: Command, make_faces: Callable[..., list[Path]], encoding: str, name: str
+) -> None:
+    (face,) = make_faces(tmp_path / "one", 1, suffix=".png")
+    plain = re.sub(rb"[^/.]", b"a", name.encode(encoding))
+    with zipfile.ZipFile(tmp_path / "pile.zip", "w") as archive:
+        archive.write(face, plain.decode())
+    content = (tmp_path / "pile.zip").read_bytes()
+    assert content.count(plain) == 2
+    (tmp_path / "pile.zip").write_bytes(content.replace(plain, name.encode(encoding)))
+
+    done = run_here("prepare.py", "pile.zip", "--out=faces", "--keep=grey,blank,dark", "--nogpu")
+
+    assert done.returncode == 0, done.stderr
+    (row,) = report_of(tmp_path)["manifest"]
+    folder, stem = name.removesuffix(".png").split("/")
+    assert re.fullmatch(rf"{folder}/{stem}-[0-9a-f]{{12}}\.png", row["file"].replace("_", " "))
+    assert (tmp_path / "faces" / row["file"]).is_file()
 
 
 def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) -> None:
@@ -460,6 +490,22 @@ CASCADE = """<?xml version="1.0"?><opencv_storage><cascade type_id="opencv-casca
 <features><_><rects><_>0 0 20 20 -1.</_><_>5 5 10 10 4.</_></rects><tilted>0</tilted></_></features>
 </cascade></opencv_storage>"""
 """Finds what is bright in the middle and dark around it."""
+
+
+def test_a_cascade_that_opencv_cannot_open_by_its_name_is_read_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cv2 = pytest.importorskip("cv2")
+    path = tmp_path / "动漫.xml"
+    path.write_text(CASCADE)
+    classifier = cv2.CascadeClassifier  # on Windows it is empty then
+    monkeypatch.setattr(cv2, "CascadeClassifier", lambda *name: classifier())
+    cleaning._detector.cache_clear()
+    cleaning.check_cascade(path)
+    pixels = np.zeros((40, 40), np.uint8)
+    pixels[10:30, 10:30] = 255
+    assert len(cleaning._detector(str(path)).detectMultiScale(pixels, 1.1, 0))
+    cleaning._detector.cache_clear()
 
 
 def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_here: Command) -> None:

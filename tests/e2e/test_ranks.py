@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             command,
             cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},  # torchrun leaves logs there
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -67,6 +67,7 @@ def test_every_command_in_the_documents_is_understood(document: str) -> None:
             parse(CONFIGS[script], words)
 
 
+@pytest.mark.slow
 def test_the_commands_that_draw_run_as_written(
     tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

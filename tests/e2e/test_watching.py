@@ -23,7 +23,8 @@ def collapsing(
     """Train on 3,000 images with a latent that lets nothing vary; what was printed."""
     make_faces(tmp_path / "data", 200, size=32)
     monkeypatch.setattr(health, "EARLY_IMAGES", 2000)
-    done = run_here("train.py", *SMALL, "--nz=1", "--plot_every=5", "--max_epoch=15", "--run=a", drawn=True)
+    words = ["--nz=1", "--plot_every=5", "--save_every=10", "--max_epoch=15", "--run=a"]
+    done = run_here("train.py", *SMALL, *words, drawn=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,6 +1,7 @@
 """What the machine has is asked in one place, and said in words."""
 
 import contextlib
+import copy
 import re
 import subprocess
 import sys
@@ -46,11 +47,79 @@ def test_best_device_is_taken_unless_forbidden_and_said_in_one_line(
     monkeypatch: pytest.MonkeyPatch, accelerator: str | None, gpu: bool | None, chosen: str, said: str
 ) -> None:
     machine(monkeypatch, accelerator)
+    monkeypatch.setattr(device, "why_unfit", lambda _: "")  # this machine has none of them to compute on
     lines: list[str] = []
     assert device.choose_device(gpu, lines.append).type == chosen
     assert len(lines) == 1
     assert lines[0].startswith(said)
     assert "\n" not in lines[0]
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="its GPU may be fit")
+def test_a_gpu_that_torch_finds_and_cannot_compute_on_is_named_and_the_cpu_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine(monkeypatch, "cuda")  # found, and as on a GPU that is too old the first computation fails
+    lines: list[str] = []
+    assert device.choose_device(True, lines.append).type == "cpu"
+    assert len(lines) == 1
+    assert lines[0].startswith(f"torch {torch.__version__} cannot use the cuda device of this machine (")
+    assert lines[0].endswith("else update the driver")
+    assert "\n" not in lines[0]
+
+
+def test_what_adam_keeps_lies_in_memory_as_its_weights_do() -> None:
+    def begun() -> tuple[nn.Conv2d, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        conv = device.place(nn.Conv2d(3, 8, 3), CPU)
+        return conv, device.adam(conv.parameters(), 1e-3, (0.0, 0.9), CPU)
+
+    def step(conv: nn.Conv2d, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        optimizer.zero_grad()
+        conv(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))).square().mean().backward()
+        optimizer.step()
+        return conv.weight.detach().clone()
+
+    conv, optimizer = begun()
+    step(conv, optimizer)
+    saved = copy.deepcopy(optimizer.state_dict())
+    for kept in saved["state"].values():  # as where networks are not channels-last
+        kept.update({name: kept[name].contiguous() for name in ("exp_avg", "exp_avg_sq")})
+    again, loaded = begun()
+    again.load_state_dict(conv.state_dict())
+    loaded.load_state_dict(saved)
+    assert loaded.state[again.weight]["exp_avg"].stride() != again.weight.stride()
+    device.lay_out(loaded)
+    assert all(kept["exp_avg"].stride() == weight.stride() for weight, kept in loaded.state.items())
+    assert torch.equal(step(again, loaded), step(conv, optimizer))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tool", "built", "said"),
+    [
+        (None, "nvidia-smi", False, "was built without CUDA and cannot use the NVIDIA GPU"),
+        (True, "nvidia-smi", False, "was built without CUDA and cannot use the NVIDIA GPU"),
+        (False, "nvidia-smi", False, "device: CPU"),
+        (None, "nvidia-smi", True, "device: CPU"),
+        (None, "nothing", False, "device: CPU"),
+    ],
+)
+def test_a_torch_for_cpus_alone_beside_a_gpu_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool | None, tool: str, built: bool, said: str
+) -> None:
+    (tmp_path / tool).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
+    machine(monkeypatch, None)
+    lines: list[str] = []
+    assert device.choose_device(gpu, lines.append).type == "cpu"
+    (line,) = lines
+    assert said in line
+
+
+def test_on_apple_s_gpus_nothing_is_channels_last() -> None:
+    assert device.layout(torch.device("mps")) == torch.contiguous_format
+    assert device.layout(torch.device("cpu")) == torch.channels_last
 
 
 @pytest.mark.gpu
@@ -232,6 +301,8 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
     assert device.out_of_memory(MemoryError())
     assert device.out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 17 GB, max allowed: 18 GB)."))
+    assert device.out_of_memory(RuntimeError("GET was unable to find an engine to execute this computation"))
+    assert device.out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
 
 
 def test_running_out_of_memory_is_said_in_one_sentence() -> None:

@@ -111,6 +111,39 @@ def test_a_replayed_training_set_is_caught() -> None:
     assert copying(some, training, new).copied
 
 
+def test_copies_are_caught_where_held_out_faces_have_twins_among_those_trained_on() -> None:
+    random = torch.Generator().manual_seed(0)
+    training, new, honest = (torch.randn(n, 16, generator=random) for n in (3000, 400, 400))
+    noise = 0.02 * torch.randn(20, 16, generator=random)
+    new[:12] = training[:12] + noise[:12]  # the same pictures, saved once more
+    found = copying(honest, training, new)
+    assert not found.copied
+    assert found.against == "400 held-out faces, 12 left out that nearly equal one"
+    assert all(ratio == pytest.approx(1, abs=0.15) for ratio in found.ratios.values())
+    assert copying(torch.cat([honest[:392], training[20:28] + noise[12:]]), training, new).copied
+
+
+def test_all_samples_of_a_single_face_are_copies() -> None:
+    face = torch.randn(1, 8, generator=torch.Generator().manual_seed(0))
+    assert copying(face.repeat(60, 1) + 0.1, face, face[:0]).copied
+
+
+def test_each_face_counts_alike_in_the_spectrum() -> None:
+    faces = pixels(65)
+    faces[-1] = pixels(1, seed=1, contrast=120)[0]  # alone in the last batch
+    images = torch.from_numpy(faces).permute(0, 3, 1, 2) / 127.5 - 1
+    torch.testing.assert_close(Reals.of(as_set(faces)).spectrum, metrics.radial_spectrum(images))
+    assert as_set(faces).counts.sum() == 65
+
+
+def test_equal_faces_are_not_in_both_lots(tmp_path: Path) -> None:
+    twice = np.repeat(np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), np.uint8), 2, axis=0)
+    pack = Pack(twice, np.repeat(np.arange(40, dtype=np.uint32), 2), 0, tmp_path)
+    first, second = evaluation.choose(pack, 5000, seed=0)
+    assert len(first) == len(second) == 20
+    assert len({*pack.hashes[first], *pack.hashes[second]}) == 40
+
+
 def test_copies_are_caught_where_no_face_was_held_out() -> None:
     random = torch.Generator().manual_seed(0)
     training, honest = torch.randn(1000, 8, generator=random), torch.randn(300, 8, generator=random)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 import warnings
@@ -452,7 +453,7 @@ def test_no_pictures(tmp_path: Path) -> None:
         prepare()
         message = refused(data)
         assert f"no pictures in {data}" in message
-        assert ".jpg .jpeg .png .webp .bmp .gif" in message
+        assert ".jpg .jpeg .jfif .png .webp .bmp .gif" in message
         assert "give another folder" in message
 
 
@@ -584,6 +585,15 @@ def test_damaged_pack(tmp_path: Path, name: str) -> None:
 
 
 # --- packs
+
+
+def test_what_is_left_of_a_deleted_pack_is_in_no_new_one_s_way(tmp_path: Path) -> None:
+    data = put(tmp_path / "data", "0.png", "1.png")
+    folder = packed(data).folder
+    for file in ("pack.json", "faces.npy", "hashes.npy"):
+        (folder / file).unlink()
+    (folder / "features-old.npy").touch()
+    assert len(packed(data).pixels) == 2
 
 
 def test_a_pack_is_found_again_and_nothing_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,7 +732,9 @@ def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
 
 def test_kill_leaves_no_half_pack(tmp_path: Path) -> None:
     data, packs = put(tmp_path / "data", *(f"{i}.png" for i in range(50))), tmp_path / "packs"
-    slow = "face = faces._face; faces._face = lambda *a: (time.sleep(0.05), face(*a))[1]"
+    slow = """
+face, count = faces._face, iter(range(99))
+faces._face = lambda *a: (time.sleep(0 if next(count) < 40 else 60), face(*a))[1]"""
     process = subprocess.Popen(pack_command(data, packs, slow), stdout=subprocess.DEVNULL)
     wait_for(lambda: [path for path in packs.glob("*.tmp/faces.npy") if path.stat().st_size > 10_000])
     process.kill()
@@ -804,6 +816,32 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
         assert not list(packs.iterdir())
     else:
         assert not list(packs.glob("*/pack.json"))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal can be sent to oneself")
+def test_ctrl_c_waits_until_a_process_has_been_started() -> None:
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)  # it takes the signal that the main thread keeps off
+    other.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached = []
+
+    def spawn() -> None:
+        with pictures._spawning():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            reached.append("the end")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            spawn()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ended.set()
+        other.join()
+    assert reached == ["the end"]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 # --- held-out faces

@@ -133,6 +133,12 @@ def test_a_pack_that_cannot_be_written_has_features_all_the_same(pack: Pack) -> 
     assert network.seen == 5  # each once all the same
 
 
+def test_a_pack_that_was_deleted_is_not_made_again_by_its_features(pack: Pack, tmp_path: Path) -> None:
+    gone = dataclasses.replace(pack, folder=tmp_path / "gone", unkept={})
+    assert torch.isfinite(features.of_pack(Extractor("counting 1", 2, Counting(), CPU), gone, np.arange(3))).all()
+    assert not gone.folder.exists()
+
+
 def test_faces_that_do_not_fit_are_looked_at_in_smaller_lots() -> None:
     lots: list[int] = []
 

@@ -1,9 +1,11 @@
 """Files that are written whole or not at all."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from gan import files
 from gan.files import replacing, write_text
 
 
@@ -32,6 +34,28 @@ def test_what_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> No
         cut_short()
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 3])
+def test_a_rename_that_is_refused_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    source, target = tmp_path / "pack.unfinished", tmp_path / "pack"
+    source.mkdir()
+    replace, left = Path.replace, [refusals]
+
+    def refused(self: Path, name: Path) -> Path:  # as by Windows, while a virus scanner reads what was just written
+        left[0] -= 1
+        if left[0] >= 0:
+            raise PermissionError(13, "Access is denied")
+        return replace(self, name)
+
+    monkeypatch.setattr(files, "WAITS", (0, 0))
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(PermissionError) if refusals == 3 else contextlib.nullcontext():
+        files.move(source, target)
+    assert target.is_dir() == (refusals < 3)
+    assert source.is_dir() == (refusals == 3)
 
 
 def test_names_that_are_no_text_are_escaped(tmp_path: Path) -> None:

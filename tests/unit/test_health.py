@@ -1,5 +1,6 @@
 """What is said of a run: by rules on made-up curves, and of the logs of real runs that are well, and ill."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,12 @@ import pytest
 import torch
 
 from benchmarks.health import ARMS, verdicts
-from config import TrainConfig, resolve
+from config import TrainConfig, resolve, restore
 from gan.curves import Curves
 from gan.health import Diagnosis, Probe, diagnose, drift, in_words, thumbnails, variety
 
 LOGS = Path(__file__).parent / "health"
-"""Logs of real runs, written by `PYTHONPATH=. python benchmarks/health.py FACES tests/unit/health`."""
+"""Logs of real runs, written by `python -m benchmarks.health FACES tests/unit/health`."""
 
 TROUBLE = {"collapsed", "won", "lost", "memorised", "oscillating"}
 FOLDER = Path("checkpoints/a")
@@ -111,6 +112,9 @@ def test_at_first_nothing_is_said() -> None:
         ("stalled", {"fd": [100 / (i + 1) for i in range(10)] + [10.0] * 30}),
         ("stalled", {"fd": [100 / (i + 1) for i in range(10)] + [30.0 + i for i in range(30)]}),
         ("wavering", {"fd": [None] * 35 + [10.0, 20.0, 14.0, 13.0, 12.5]}),
+        ("wavering", {"fd": [None] * 37 + [30.0, 10.0, 25.0]}),  # better than at first, and much worse than it was
+        ("won", {"fd": [None] * 37 + [30.0, 10.0, 25.0], "d_accuracy": 1.0}),
+        ("balanced", {**GAP, "held_out_logit": float("nan"), "seen_logit": float("nan")}),
         ("balanced", {"fd": [20.0, 10.0] + [None] * 38}),
     ],
 )  # fmt: skip
@@ -121,15 +125,17 @@ def test_curves_mean(kind: str, columns: dict[str, Any]) -> None:
 
 
 def test_few_faces_seen_often_and_always_known_are_known_by_heart() -> None:
-    made = curves(d_accuracy=0.98)
+    made = curves(d_accuracy=0.98, coverage=1.0)
     found = said(made, faces=100)  # 40,000 images
     assert found.kind == "memorised"
     assert "each of the 100 faces 400 times" in found.text
     assert "best.pt" not in found.text  # which is that of the most faithful copies
-    assert said(curves(500, d_accuracy=0.98), faces=2000).kind == "balanced"  # of so many some are held out
+    assert said(curves(500, d_accuracy=0.98, coverage=1.0), faces=2000).kind == "balanced"  # some are held out
+    assert said(curves(d_accuracy=0.98), faces=100).kind == "balanced"  # bad samples are told apart as well
+    assert said(curves(d_accuracy=0.98, coverage=0.97), faces=100).kind == "balanced"
     assert "--init=released" in found.text
     assert said(made, faces=400).kind == "balanced"
-    assert said(curves(d_accuracy=0.95), faces=100).kind == "balanced"
+    assert said(curves(d_accuracy=0.95, coverage=1.0), faces=100).kind == "balanced"
     assert "--init=released" not in said(made, faces=100, init="released").text
 
 
@@ -170,6 +176,40 @@ def test_a_run_that_improves_is_told_by_how_much() -> None:
     assert slow.short == "improving, FD 0.19 less an hour"
     better = said(curves(20, coverage=[1 - 1 / (i + 1) for i in range(20)]), eval_metric="coverage")
     assert better.short == "improving, coverage 0.0025 more a minute"
+
+
+@pytest.mark.parametrize(
+    ("fd", "short"),
+    [
+        ([30.0, 10.0, 25.0], "improving, with setbacks"),
+        ([10.0, 20.0, 30.0], "worse than it was"),
+        ([10.0, 10.1, 10.05], "hardly improving"),
+    ],
+)
+def test_a_run_that_comes_no_further_is_told_how_it_goes(fd: list[float], short: str) -> None:
+    assert said(curves(fd=[None] * 37 + fd)).short == short
+
+
+def test_what_2000_samples_decide_is_no_improvement() -> None:
+    random = np.random.default_rng(0)
+    for start in range(20):
+        values = [None] * 34 + list(0.96 + 0.004 * random.uniform(-1, 1, 6))
+        assert said(curves(coverage=values), eval_metric="coverage").kind != "improving", start
+
+
+def test_a_critic_that_is_ahead_has_not_won() -> None:
+    made = curves(d_accuracy=1.0)
+    assert said(made, preset="book").kind == "won"
+    assert {said(made, preset=preset).kind for preset in ("wgan", "wgan-gp")} == {"balanced"}
+
+
+def test_a_run_that_is_well_does_not_know_its_faces_by_heart_had_it_few() -> None:
+    made = Curves()
+    for line in (LOGS / "twenty.jsonl").read_text().splitlines():
+        made.add(json.loads(line))
+    described = json.loads((LOGS / "twenty.json").read_text())
+    found = diagnose(made, restore(TrainConfig, described["config"]), 600, FOLDER)  # 200 times each
+    assert found.kind != "memorised"
 
 
 def test_a_run_that_has_stalled_is_told_since_when() -> None:

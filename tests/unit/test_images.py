@@ -11,6 +11,7 @@ from PIL import Image
 from gan.images import (
     LAST,
     PictureWriter,
+    alike,
     encoded,
     grid,
     load_picture,
@@ -221,11 +222,35 @@ def test_a_picture_goes_into_a_page_and_comes_back(tmp_path: Path) -> None:
     assert np.abs(load_picture(tmp_path / "a.jpg").astype(int) - pixels).max() < 8
 
 
+def test_a_film_leaves_pictures_out_that_were_cut_short(tmp_path: Path) -> None:
+    files = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, file in enumerate(files):
+        save_picture(np.full((8, 8, 3), 50 * i, np.uint8), file)
+    files[0].write_bytes(b"")
+    files[3].write_bytes(files[3].read_bytes()[:-30])
+    assert alike(files) == files[1:]
+    assert save_film(files, tmp_path / "film.gif") == 2
+    with pytest.raises(OSError, match="none of its pictures"):
+        save_film(files[:1], tmp_path / "none.gif")
+
+
+def test_a_picture_whose_end_became_zeros_is_left_out_too(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (3, 400, 400, 3), np.uint8)
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    for pixels, file in zip(noise, files, strict=True):
+        save_picture(pixels, file)
+    whole = files[1].read_bytes()
+    files[1].write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    with pytest.raises(OSError, match=r"1\.png: broken PNG file"):  # Pillow's own is a SyntaxError
+        load_picture(files[1])
+    assert save_film(files, tmp_path / "film.gif") == 2
+
+
 def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10)).save(tmp_path / "0.png")
-    (tmp_path / "1.png").write_bytes(b"no picture")
+    (tmp_path / "film.webp").mkdir()
 
-    with pytest.raises(OSError, match=r"1\.png"):
-        save_film([tmp_path / "0.png", tmp_path / "1.png"], tmp_path / "film.webp")
+    with pytest.raises(OSError, match="film"):
+        save_film([tmp_path / "0.png"], tmp_path / "film.webp")
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "1.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "film.webp"]

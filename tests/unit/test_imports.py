@@ -14,8 +14,10 @@ LEVELS = (
     "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks "
     "gan.run_report",
     "gan.sampling gan.run gan.batches gan.features gan.cleaning",
-    "gan.evaluation gan.cleaning_report gan.step gan.selection",
-    "gan.report gan.preparing",
+    "gan.evaluation gan.cleaning_report gan.step gan.sittings",
+    "gan.whole_faces gan.report",
+    "gan.selection",
+    "gan.preparing",
     "train generate evaluate prepare export app",
 )
 LEVEL = {module: level for level, modules in enumerate(LEVELS) for module in modules.split()}

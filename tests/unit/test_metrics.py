@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,13 +11,17 @@ from torch import Tensor
 from gan import metrics
 from gan.metrics import (
     between,
+    coverage_deviation,
     gaussian,
     kernel_distance,
     laplacian_pyramid,
+    left_out,
+    mahalanobis,
     manifold_metrics,
     nearest,
     patches,
     radial_spectrum,
+    radii,
     sliced_wasserstein,
     texture,
 )
@@ -171,14 +176,46 @@ def test_sliced_wasserstein_sees_less_contrast() -> None:
     assert sliced_wasserstein(texture(x), x / 2) == pytest.approx(math.sqrt(2 / math.pi) / 2, rel=0.05)
 
 
+@pytest.mark.parametrize("near", [0.02, 0.2, 1.0])
+def test_the_deviation_of_coverage_is_that_over_new_fakes_or_somewhat_more(near: float) -> None:
+    real = normal(400, 4)
+    reach = radii(real)
+
+    def fakes(seed: int) -> Tensor:
+        far = torch.rand(400, 1, generator=torch.Generator().manual_seed(seed)) >= near
+        return normal(400, 4, seed=1000 + seed) + 100 * far
+
+    true = torch.tensor([manifold_metrics(real, fakes(seed), reach=reach)["coverage"] for seed in range(1, 81)]).std()
+    estimated = [coverage_deviation(real, fakes(seed), reach) for seed in range(100, 110)]
+    assert 0.8 < sum(estimated) / len(estimated) / true.item() < 2
+
+
 def test_spectrum_of_white_noise_is_flat() -> None:
     spectrum = radial_spectrum(0.5 * normal(200, 1, 32, 32))
-    assert spectrum.shape == (16,)
+    assert spectrum.shape == (24,)  # up to the corners, 16 times the root of 2
     assert spectrum[0] == pytest.approx(0, abs=1e-6)
-    assert spectrum[1:].tolist() == pytest.approx([0.25] * 15, rel=0.15)
+    assert spectrum[1:].tolist() == pytest.approx([0.25] * 23, rel=0.15)
 
 
-@pytest.mark.parametrize("frequency", [1, 5, 12])
+def test_spectrum_sees_a_chequerboard() -> None:
+    board = torch.ones(32, 32)
+    board[::2, ::2] = board[1::2, 1::2] = -1
+    spectrum = radial_spectrum(board.expand(1, 3, 32, 32))
+    assert spectrum.argmax() == len(spectrum) - 1
+    assert spectrum[-1] > 1000 * spectrum[:-1].sum()
+
+
+def test_a_gaussian_is_as_far_from_what_it_was_fitted_to_as_from_the_rest_once_that_is_allowed_for() -> None:
+    known, new = normal(1000, 200), normal(1000, 200, seed=1)
+    distance = mahalanobis(known.double().mean(0), torch.cov(known.double().T))
+    near, far = distance(known).numpy(), distance(new).numpy()
+    assert near.mean() < 0.85 * far.mean()
+    assert left_out(near, len(known)).mean() == pytest.approx(far.mean(), rel=0.02)
+    mixed = left_out(np.stack([near, far]), np.array([[1000.0], [np.inf]]))
+    assert mixed.mean(1) == pytest.approx(far.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("frequency", [1, 5, 12, 16])
 def test_spectrum_of_a_wave_has_one_peak(frequency: int) -> None:
     wave = torch.cos(2 * math.pi * frequency * torch.arange(32) / 32).expand(1, 3, 32, 32)
     spectrum = radial_spectrum(wave)

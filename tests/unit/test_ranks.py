@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from config import ConfigError, TrainConfig
@@ -18,7 +19,7 @@ CPU = torch.device("cpu")
     [
         ({"batch_size": 15}, "cpu", "15 faces do not divide among 2 processes; take a multiple of 2"),
         ({"loss": "rahinge"}, "cpu", "compares with the mean of the whole batch"),
-        ({"compile": True}, "cpu", "--compile works with one process"),
+        ({"compile": True}, "cpu", "networks are compiled with one process only; add --nocompile"),
         ({}, "mps", "not on mps: --nogpu"),
     ],
 )
@@ -49,6 +50,23 @@ def test_one_process_alone_needs_no_others() -> None:
         with ranks.in_turn():
             pass
     assert not torch.distributed.is_initialized()
+
+
+def test_several_gpus_without_nccl_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(dist, "is_torchelastic_launched", lambda: True)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)  # Windows
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    with (
+        pytest.raises(ConfigError, match="2: torch has no NCCL here: several GPUs need Linux"),
+        joined(None),
+    ):
+        pass
 
 
 def test_a_lost_process_is_told_from_other_errors() -> None:

@@ -172,6 +172,14 @@ def test_choosing_among_more_than_are_compared_misses_none(monkeypatch: pytest.M
     assert sorted(in_lots) == sorted(at_once) == list(range(192))
 
 
+def test_samples_that_were_not_compared_are_held_to_the_same_measure() -> None:
+    random = torch.Generator().manual_seed(0)
+    known, new = (torch.randn(n, 200, generator=random) for n in (1000, 3000))
+    typical_known, typical = sampling._typical(known)
+    assert typical_known.float().mean() == 0.5
+    assert typical(new).float().mean() == pytest.approx(0.5, abs=0.06)
+
+
 def test_choosing_tells_its_progress() -> None:
     done: list[int] = []
     limited(64).best(range(150), 1, progress=done.append)

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from config import SYNTHETIC, TrainConfig
-from gan import faces, features, preparing, selection
+from gan import faces, features, preparing, selection, whole_faces
 from gan.faces import Pack
 from gan.features import Extractor
+from gan.whole_faces import WholeFaces
 
 CPU = torch.device("cpu")
 USUAL, ODD = 300, 6
@@ -29,6 +30,12 @@ def pack(tmp_path: Path) -> Pack:
 
 def extractor(name: str = "corner") -> Extractor:
     return Extractor(name, 12, lambda pixels: pixels[:, :2, :2].flatten(1).float(), CPU)
+
+
+def scorer(extractor: Extractor, known: bool) -> WholeFaces:
+    """Takes the bright for whole; whether it knows the faces."""
+    distance = 0.0 if known else float("inf")
+    return WholeFaces(extractor, torch.ones(12), lambda seen: torch.full((len(seen),), distance))
 
 
 def test_what_is_unlike_the_others_stays_out(pack: Pack) -> None:
@@ -83,6 +90,7 @@ class TestChoosing:
     def few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(faces, "LEAST_TO_HOLD_OUT", 300)
         monkeypatch.setattr(features, "load", lambda *_: extractor())
+        monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=False))
 
     def chosen(self, pack: Pack, content: dict[str, Any] | None = None, **options: Any) -> np.ndarray | None:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
@@ -93,8 +101,19 @@ class TestChoosing:
         assert chosen is not None
         assert chosen.sum() == 275
         assert capsys.readouterr().out == (
-            "learning from the most typical 90% of the faces; from all of them: --typical=1\n"
+            "learning from the 90% of the faces that are most like the rest; from all of them: --typical=1\n"
         )
+
+    def test_of_faces_that_it_knows_the_most_whole_are_taken(
+        self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=True))
+        chosen = self.chosen(pack, typical=0.25)
+        brightness = pack.pixels[:, :2, :2].astype(float).sum((1, 2, 3))
+        assert chosen is not None
+        assert set(np.flatnonzero(chosen)) == set(np.argsort(-brightness, kind="stable")[:76])
+        assert chosen[USUAL:].all()  # unlike the others, and bright
+        assert "learning from the 25% of the faces that look most whole; from all of them" in capsys.readouterr().out
 
     def test_all_faces_are_taken_where_they_are_few_or_drawn_or_that_was_asked(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -2,9 +2,12 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import signal
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +18,16 @@ import torch
 from torch import nn
 
 import train
-from config import ConfigError, Metric, TrainConfig
+from config import CheckpointError, ConfigError, Metric, TrainConfig
 from gan import batches as batches_module
-from gan import checkpoint, features, health, preparing
+from gan import checkpoint, features, health, preparing, sittings
 from gan.batches import Batches
 from gan.faces import Pack
 from gan.monitor import Monitor
 from gan.plan import Leg
 from gan.ranks import Ranks
-from gan.run import Run, TrainingState, resumed, stop_signals
+from gan.run import Run, TrainingState
+from gan.sittings import alone, keep_later, resumed, stop_signals
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
@@ -91,7 +95,7 @@ def test_both_optimizers_take_the_share_that_the_budget_leaves(
 
 
 def test_previews_and_saves_change_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)  # they cost more than their share here
+    monkeypatch.setattr(Monitor, "may_preview", lambda _: True)  # they cost more than their share here
     calm = run_in(tmp_path / "calm", CONFIG)
     busy = run_in(tmp_path / "busy", dataclasses.replace(CONFIG, plot_every=1, save_every=1))
     trained(busy, every(pack))
@@ -128,6 +132,179 @@ def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_wh
             signal.signal(number, handler)
 
 
+def test_a_run_is_asked_to_end_by_its_terminal_s_end_unless_that_is_to_be_ignored() -> None:
+    hang_up = getattr(signal, "SIGHUP", None)
+    if hang_up is None:
+        return  # Windows
+    before = signal.getsignal(hang_up)
+    try:
+        signal.signal(hang_up, signal.SIG_DFL)
+        with stop_signals() as asked:
+            os.kill(os.getpid(), hang_up)
+            assert asked()
+        signal.signal(hang_up, signal.SIG_IGN)  # nohup
+        with stop_signals() as asked:
+            os.kill(os.getpid(), hang_up)
+            assert not asked()
+    finally:
+        signal.signal(hang_up, before)
+
+
+def test_faces_lie_in_memory_as_their_device_wants_them(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert every(pack)(1).is_contiguous(memory_format=torch.channels_last)
+    monkeypatch.setattr(batches_module, "layout", lambda _: torch.contiguous_format)  # Apple's
+    assert every(pack)(1).is_contiguous()
+
+
+def test_ctrl_break_asks_a_run_to_end_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "SIGBREAK", signal.SIGUSR1, raising=False)
+    with stop_signals() as asked:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert asked()
+
+
+def test_ctrl_c_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with stop_signals() as asked:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert asked()
+            assert "stopping: this step ends and is saved" in capfd.readouterr().err
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_two_runs_without_a_name_that_begin_in_one_second_both_begin(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / "now", new=True, named=False) as one,
+        alone(tmp_path / "now", new=True, named=False) as other,
+    ):
+        assert (one.name, other.name) == ("now", "now-2")
+        with pytest.raises(ConfigError, match="no run to go on with is in it"), alone(one, new=True):
+            pass
+
+
+def test_who_takes_up_a_single_checkpoint_is_alone_too(tmp_path: Path) -> None:
+    (tmp_path / ".mine.txt.1.txt").touch()  # in a folder of somebody's
+    with alone(tmp_path) as folder:
+        assert folder == tmp_path
+        with pytest.raises(ConfigError, match="is being trained by another process"), alone(tmp_path):
+            pass
+    assert (tmp_path / ".mine.txt.1.txt").exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_going_back_that_fails_leaves_the_latest_state_where_it_was(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1, max_epoch=4))
+    assert trained(run, every(pack)).step == 18
+    before = sorted(path.name for path in run.folder.glob("*.pt"))
+    (older, *_) = sorted(run.folder.glob("step-*.pt"))
+    step = int(older.stem.removeprefix("step-"))
+
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if not links:
+        monkeypatch.setattr(os, "link", full)
+    with monkeypatch.context() as broken:
+        broken.setattr(sittings, "_aside", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            keep_later(older, step, run.folder / "samples")
+    assert checkpoint.load(run.latest)["step"] == 18
+    assert set(before) <= {path.name for path in run.folder.glob("*.pt")}
+
+    keep_later(older, step, run.folder / "samples")
+    assert checkpoint.load(run.latest)["step"] == step
+    assert checkpoint.load(run.folder / "step-00000018-before.pt")["step"] == 18
+
+
+def test_no_state_to_go_back_to_is_said(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    (run.latest / "in the way").mkdir(parents=True)
+    monkeypatch.setattr(Monitor, "row", lambda *_: False)  # the loss is no number
+    with pytest.raises(ConfigError, match=r"was not a number at step \d+, and no earlier state could be saved"):
+        trained(run, every(pack))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "alike"),
+    [("CPU, 2 threads, x86_64", "cpu", True), ("NVIDIA H200", "cuda", True), ("NVIDIA H200", "cpu", False)],
+)
+def test_what_was_chosen_for_a_gpu_is_chosen_anew_on_a_cpu(before: str, now: str, alike: bool) -> None:
+    assert preparing.same_kind(before, torch.device(now)) is alike
+
+
+def test_a_numbered_checkpoint_that_cannot_be_written_ends_no_run(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1))
+    (run.folder / "step-00000009.pt" / "in the way").mkdir(parents=True)
+    assert trained(run, every(pack)).step == 9
+    assert checkpoint.load(run.latest)["step"] == 9
+    assert f"{run.latest} is good" in capsys.readouterr().out
+
+
+def test_a_last_state_that_cannot_be_saved_in_its_place_is_saved_in_another(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+
+    def stopping() -> bool:
+        if run.latest.is_file():
+            run.latest.unlink()
+            (run.latest / "in the way").mkdir(parents=True)
+        return False
+
+    with pytest.raises(CheckpointError, match=r"the last state is in .*latest\.pt: when there is room move it to"):
+        trained(run, every(pack), stopping)
+    (saved,) = spare.glob("run-*/latest.pt")
+    assert checkpoint.load(saved)["step"] == 9
+
+
+def test_minutes_that_the_computer_slept_do_not_count(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, slept = run_in(tmp_path / "run", dataclasses.replace(CONFIG, budget=4.0)), [0.0]
+
+    class Sleeps(Batches):
+        def __call__(self, step: int) -> torch.Tensor:
+            slept[0] += 300.0 if step == 5 else 0.0
+            return super().__call__(step)
+
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        state = TrainingState(run.config, CPU)
+        train.train(run, state, Sleeps(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
+        assert state.step == 9  # else the budget had ended it
+        assert monitor.seconds < 60
+    assert "a step took 5 minutes" in capsys.readouterr().out
+
+
+def test_roll_backs_count_from_the_last_good_state(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, log_every=1, save_every=1))
+    batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
+    batches.fails = (2, 7, 12, 16, 20)  # a save between any two of them
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 6)) as monitor:
+        state = TrainingState(run.config, CPU)
+        train.train(run, state, batches, monitor, lambda: False)
+    assert (state.step, state.retries) == (27, 5)
+
+
+def test_few_faces_do_not_fill_the_disk_with_numbered_checkpoints() -> None:
+    assert preparing.suited(TrainConfig(), {}, 32, CPU).save_every == 625
+    assert preparing.suited(TrainConfig(), {}, 30_000, CPU).save_every == 10
+    assert preparing.suited(TrainConfig(), {}, 30_000, torch.device("cuda")).save_every == 17
+    assert preparing.suited(TrainConfig(save_every=10), {"save_every": 10}, 32, CPU).save_every == 10
+
+
 def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, batch_size=9, save_every=1)  # two steps an epoch
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
@@ -135,13 +312,13 @@ def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -
     for name in others:
         (run.folder / name).touch()
     for state.step in range(2, 32, 2):
-        run.save(state, 0.0, numbered=True)
+        run.save_numbered(state, 0.0)
     numbered = [f"step-{step:08d}.pt" for step in (20, 26, 28, 30)]  # the tenth epoch's, and the last three
     assert sorted(path.name for path in run.folder.glob("step-*.pt")) == sorted([*numbered, *others])
 
 
 def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Monitor, "may_spend", lambda self, seconds=0: True)
+    monkeypatch.setattr(Monitor, "may_preview", lambda _: True)
     monkeypatch.setattr(health, "LEAST_PROBED", 2)
     monkeypatch.setattr(health, "ASKED_EVERY", 2)
     config = dataclasses.replace(CONFIG, d_norm="batch", penalty="none", plot_every=1)  # BatchNorm would learn from it
@@ -322,6 +499,26 @@ def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
         assert torch.equal(reals, judged[call + calls - 1]) or not shared  # else shifted in other ways
 
 
+@pytest.mark.parametrize(("d_every", "penalty_every"), [(1, 4), (2, 4), (3, 2), (4, 2)])
+def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d_every: int, penalty_every: int
+) -> None:
+    config = dataclasses.replace(CONFIG, d_every=d_every, penalty_every=penalty_every, max_epoch=4)
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    times: list[int] = []
+    penalties = train.losses.gradient_penalties
+
+    def counted(*args: Any) -> dict[str, torch.Tensor]:
+        times.append(state.step)
+        return penalties(*args)
+
+    monkeypatch.setattr(train.losses, "gradient_penalties", counted)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 4)) as monitor:
+        train.train(run, state, every(pack), monitor, lambda: False)
+    assert state.step == 18
+    assert len(times) == 18 // d_every // penalty_every
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_in_parts_samples_are_drawn_again_from_the_same_latents_where_both_networks_share_them(
     pack: Pack, tmp_path: Path, shared: bool
@@ -367,6 +564,49 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     for row, other in zip(whole, parts, strict=True):
         for name in row.keys() & {"d_loss", "g_loss", "r1_penalty", "r2_penalty", "gp_penalty"}:
             assert other[name] == pytest.approx(row[name], rel=1e-3, abs=1e-5), name
+
+
+def test_where_the_first_step_of_an_optimizer_finds_no_memory_it_begins_again(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, zeros_like = [0], torch.zeros_like
+
+    def little(*args: Any, **options: Any) -> torch.Tensor:
+        made[0] += 1
+        if made[0] == 4:  # in the middle of what the first step sets up
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return zeros_like(*args, **options)
+
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, projected=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "zeros_like", little)
+        assert trained(run, every(pack)).step == 9
+    assert made[0] > 4
+    assert "goes through the networks in 2 parts" in capsys.readouterr().out
+
+
+def test_previews_and_statistics_make_do_with_the_memory_that_is_left(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Monitor, "may_preview", lambda _: True)
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, projected=False, plot_every=3))
+    state = TrainingState(run.config, CPU)
+    forward, sizes = state.ema.forward, list[int]()
+
+    def little(z: torch.Tensor) -> torch.Tensor:
+        if len(z) > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        sizes.append(len(z))
+        return forward(z)
+
+    monkeypatch.setattr(state.ema, "forward", little)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        train.train(run, state, every(pack), monitor, lambda: False)
+    assert state.step == 9
+    assert set(sizes) == {16}
+    assert "no memory is left for the preview of step 3; training goes on" in capsys.readouterr().out
+    assert state.discriminator.training
+    assert checkpoint.load(run.latest)["step"] == 9
 
 
 @pytest.mark.parametrize(("loss", "most"), [("rahinge", 2), ("rp", 0)])

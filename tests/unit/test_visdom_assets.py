@@ -5,6 +5,7 @@ import importlib.util
 import io
 import re
 import shutil
+import ssl
 import subprocess
 import tarfile
 import urllib.error
@@ -32,7 +33,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, content: bytes | Exception) -> list[
     """Let the CDN answer with a content; gives the addresses asked for."""
     asked: list[str] = []
 
-    def urlopen(address: str, timeout: float) -> io.BytesIO:
+    def urlopen(address: str, timeout: float, context: ssl.SSLContext) -> io.BytesIO:
+        assert context.verify_mode == ssl.CERT_REQUIRED
+        assert context.get_ca_certs()  # also where the system has none
         asked.append(address)
         if isinstance(content, Exception):
             raise content
@@ -96,6 +99,15 @@ def test_the_folder_of_the_page_has_visdoms_own_files_too(
     assert static == cache
     assert (cache / "index.html").read_text() == "page"
     assert (cache / "css/page.css").read_bytes() == CONTENT
+
+    first = (cache / "index.html").stat()  # a server may be reading it
+    assert visdom_assets.page(tmp_path / "own") == cache
+    assert (cache / "index.html").stat().st_mtime_ns == first.st_mtime_ns
+    (tmp_path / "own/index.html").write_text("another")
+    with (cache / "index.html").open() as reading:
+        assert visdom_assets.page(tmp_path / "own") == cache
+        assert reading.read() == "page"
+    assert (cache / "index.html").read_text() == "another"
 
 
 def test_without_files_and_without_the_cdn_there_is_no_page(

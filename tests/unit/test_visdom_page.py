@@ -1,7 +1,9 @@
 """The visdom page: what it keeps, what it says, and that no server can disturb whoever feeds it."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,7 +44,8 @@ def panes(port: int, env: str = "run") -> dict[str, Any]:
         f"http://127.0.0.1:{port}/win_data", data=json.dumps({"win": None, "eid": env}).encode()
     )
     try:
-        with urllib.request.urlopen(asked, timeout=5) as answer:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the machine has
+        with direct.open(asked, timeout=5) as answer:
             return json.loads(answer.read())
     except (OSError, ValueError):
         return {}
@@ -163,6 +166,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(mortal: Server,
         assert server.restart()
         wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
         wait_for(lambda s=step: panes(server.port)["losses"]["content"]["data"][0]["x"][-1] == 64 * s)
+        wait_for(lambda: not page.lost)
     told += page.row(row(300))
     page.close()
 
@@ -185,10 +189,32 @@ def test_our_own_server_is_started_again_when_it_dies(mortal: Server, quick: Non
     assert not visdom_page.is_taken(server.port)
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_server_of_a_run_that_ends_is_followed_by_one_of_a_run_that_goes_on(
+    cache: Path, quick: None, ours: bool
+) -> None:
+    shutil.copytree(OWN, cache)
+    if ours:
+        (cache / visdom_assets.MARK).touch()
+    first = Server(free_port(), cache, keep=False)
+    assert first.wait()
+    page, told = visdom_page.open_page("http://localhost", first.port, False, "run", "run", {})
+    assert page is not None
+    assert told == f"watch it in a browser: http://localhost:{first.port}/env/run"
+    page.picture("samples", "Samples", PICTURE, 50)
+    wait_for(lambda: "samples" in panes(first.port))
+
+    first.close()
+    wait_for((lambda: "samples" in panes(first.port)) if ours else (lambda: page.lost))
+    assert (page.server is not None) is ours  # somebody's own server is theirs to start again
+    page.close()
+    assert not visdom_page.is_taken(first.port)
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
 def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     server = mortal
-    monkeypatch.setattr(visdom_page, "TIMEOUT", 0.5)
+    monkeypatch.setattr(visdom_page, "TIMEOUT", 4.0)
     page = Page("http://127.0.0.1", server.port, "run", "run", {})
     wait_for(lambda: "options" in panes(server.port))
     os.kill(server.process.pid, signal.SIGSTOP)
@@ -206,7 +232,7 @@ def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monk
     )
     page.close()
 
-    assert slowest < 0.3
+    assert slowest < 2  # nobody waited for an answer
 
 
 def test_the_server_does_without_torch() -> None:
@@ -246,7 +272,10 @@ def test_a_server_to_be_kept_stays(cache: Path) -> None:
 
 
 def test_our_server_listens_on_this_machine_only(server: Server) -> None:
-    outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
+    outside = set[str | int]()
+    with contextlib.suppress(OSError):  # a name that nobody knows
+        outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    outside -= {"127.0.0.1"}
     outside |= {"127.0.0.2"} if sys.platform == "linux" else set()  # this machine's too, but not what it listens on
     for address in outside:
         if str(address).startswith("127.") and address != "127.0.0.2":
@@ -307,7 +336,7 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
     page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", "run", {})
 
     assert page is None
-    assert "make vis-assets" in told
+    assert "python -m gan.visdom_assets" in told
     assert "log.jsonl" in told
     assert "\n" not in told
 

@@ -1,0 +1,276 @@
+"""How a sitting of a run begins and ends: in which folder, with which options, alone, until it is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from config import (
+    BEFORE,
+    CHANGEABLE_ON_RESUME,
+    RUN_BEFORE,
+    RUNS,
+    CheckpointError,
+    ConfigError,
+    ModelConfig,
+    TrainConfig,
+    restore,
+)
+from gan import book_weights, checkpoint, images
+from gan.command_line import BARE
+from gan.files import LEFT, as_word, replacing
+from gan.run import TrainingState
+
+
+def new_folder(config: TrainConfig) -> Path:
+    """The folder of a new run; not made yet.
+
+    Raises:
+        ConfigError: it exists, and the user has named it.
+    """
+    folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
+    if config.run is not None and folder.exists():
+        raise _taken(folder)
+    return folder
+
+
+def _taken(folder: Path) -> ConfigError:
+    if not any(folder.glob("*.pt")):
+        return ConfigError(f"--run: {folder} exists; choose another name (no run to go on with is in it yet)")
+    return ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={as_word(folder)}")
+
+
+def checkpoint_to_resume(resume: str) -> Path:
+    """The checkpoint that `--resume` means.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
+    return checkpoint.find(asked, ("latest.pt",))
+
+
+def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """What to go on with from the checkpoint `path`.
+
+    Returns:
+        The run's own config with the options typed now, and the checkpoint's content.
+
+    Raises:
+        CheckpointError: it is no run's checkpoint, or cannot be read.
+        ConfigError: an option that defines the run was typed and differs.
+    """
+    content = checkpoint.load(path)
+    missing = [name for name in (*TrainingState.PARTS, "chosen", "faces", "seconds") if name not in content]
+    if missing:
+        raise CheckpointError(
+            f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with "
+            f"--init={as_word(path)}"
+        )
+    try:
+        stored = restore(TrainConfig, {**RUN_BEFORE, **content["config"]})
+    except TypeError as error:
+        raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
+    for name, value in typed.items():
+        if name not in CHANGEABLE_ON_RESUME and value != getattr(stored, name):
+            if name == "run":
+                raise ConfigError(f"--run: to go on with {value}: --resume={as_word(RUNS / value)}")
+            raise ConfigError(
+                f"--{name}: a run keeps it, here {getattr(stored, name)}; got {value}. Leave it out, or start a new "
+                f"run from these weights with --init={as_word(path)}"
+            )
+    changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
+    if ("budget" in typed) != ("max_epoch" in typed):  # what was typed now ends the run
+        changed = {"budget": None, "max_epoch": None, **changed}
+    return dataclasses.replace(stored, **changed), content
+
+
+def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
+    """The config of a new run that starts from old weights: their files decide the networks' options.
+
+    Raises:
+        CheckpointError: a file cannot be used.
+        ConfigError: an option was typed that the files contradict.
+    """
+    if config.init is not None:
+        path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
+        own = {field.name for field in dataclasses.fields(ModelConfig)}
+        found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
+        found = {**BEFORE, **found}
+        given = str(path)
+    else:
+        found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+        found |= {"growth": "book", **({"up": "transposed"} if config.netg_path else {})}
+        found |= {"projected": False} if config.netd_path else {}
+        given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
+    for name, value in found.items():
+        if typed.get(name, value) != value:
+            raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
+    if found.get("d_norm") == "batch" and config.penalty != "none":
+        raise ConfigError(
+            f"the discriminator in {given} has BatchNorm, which mixes the batch, and --penalty={config.penalty} needs "
+            "logits that depend on their own image alone; add --preset=book, or --penalty=none"
+        )
+    config = dataclasses.replace(config, **found)
+    config.check_networks()
+    return config
+
+
+def keep_later(path: Path, step: int, samples: Path) -> None:
+    """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
+
+    The older one becomes the latest.
+
+    Args:
+        path: the checkpoint.
+        step: its step.
+        samples: folder of the preview grids.
+    """
+    if path.name == "latest.pt":
+        return
+    latest = path.with_name("latest.pt")
+    try:
+        with replacing(latest) as temporary:  # it becomes the latest when all else has gone well
+            shutil.copyfile(path, temporary)
+            _keep_later(path, step, samples)
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {latest}: {error}; make it and the files beside it writable, or free some disk space"
+        ) from error
+
+
+def _keep_later(path: Path, step: int, samples: Path) -> None:
+    for file in (path.with_name("latest.pt"), path.with_name("best.pt")):
+        if file == path or not file.is_file():
+            continue
+        give = _also_called if file.name == "latest.pt" else Path.replace  # a run is never without its latest state
+        try:
+            later = checkpoint.load(file)["step"]
+        except CheckpointError:  # why the user goes on from another
+            give(file, file.with_name(f"{file.stem}-damaged.pt"))
+            continue
+        if later > step:
+            give(file, file.with_name(f"step-{later:08d}.pt"))
+        elif later < step and file.name == "latest.pt":  # the user goes back to what was set aside
+            give(file, _aside(file, f"step-{later:08d}"))
+    for file in (*path.parent.glob("step-????????.pt"), *samples.glob(images.PREVIEWS)):
+        if file.stem > f"step-{step:08d}":
+            file.replace(_aside(file, file.stem))
+
+
+def _also_called(file: Path, name: Path) -> None:
+    """Give a file a second name, for one that will lose its first; a copy where the disk knows no such names."""
+    name.unlink(missing_ok=True)
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
+def _aside(file: Path, stem: str) -> Path:
+    """A name for a file that says what it was, and that no other file has."""
+    names = (f"{stem}-before{'' if n == 1 else f'-{n}'}{file.suffix}" for n in itertools.count(1))
+    return next(path for path in map(file.with_name, names) if not path.exists())
+
+
+@contextlib.contextmanager
+def alone(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
+    """Keep other processes out of a run's folder until the end, also a violent one, of this one.
+
+    Where the disk knows no locks nobody is kept out. What an earlier process left half-written is deleted, but not in a
+    folder that is no run's yet, as where a single checkpoint lies.
+
+    Args:
+        folder: the run's.
+        new: make it; nobody else may have made it by now.
+        named: by the user; else another one is made where somebody has.
+
+    Yields:
+        The folder.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+        ConfigError: another process trains this run, or has made the folder.
+    """
+    try:
+        if new:
+            folder = _made(folder, named)
+        lock = FileLock(folder / ".lock", blocking=False)
+        try:
+            lock.acquire()
+            left = folder.glob(LEFT) if (folder / "config.json").is_file() else ()
+            for file in left:  # by a process that was killed while it wrote
+                file.unlink()
+        except NotImplementedError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):
+                raise
+    except Timeout as error:  # an OSError too
+        raise ConfigError(
+            f"{folder} is being trained by another process; stop that first (Ctrl-C saves), or start another run"
+        ) from error
+    except FileExistsError as error:  # while this run was being prepared
+        raise _taken(folder) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot write the run's folder {folder}: {error}; make it writable") from error
+    try:
+        yield folder
+    finally:
+        lock.release()
+
+
+def _made(folder: Path, named: bool) -> Path:
+    """Make a folder, or where it exists and its name does not matter one with a number after it."""
+    for n in itertools.count(1):
+        made = folder if n == 1 else folder.with_name(f"{folder.name}-{n}")
+        try:
+            made.mkdir(parents=True)
+            return made
+        except FileExistsError:
+            if named:
+                raise
+    raise AssertionError("there are more numbers than folders")
+
+
+@contextlib.contextmanager
+def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C, SIGTERM and the end of a terminal into a wish that the loop asks for; a second Ctrl-C interrupts.
+
+    Args:
+        patient: it does not, as where `torchrun` hands on the first one that has come from the terminal already. Nor do
+            they do harm afterwards: where another process has died it sends SIGTERM, and this one still has to say so.
+    """
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked and number == signal.SIGINT and not patient:
+            raise KeyboardInterrupt
+        if number == signal.SIGINT and not patient:
+            with contextlib.suppress(OSError):  # unlike print this may come in the middle of a print
+                os.write(2, b"\nstopping: this step ends and is saved; Ctrl-C again would lose what is not saved yet\n")
+        asked.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    for name in ("SIGHUP", "SIGBREAK"):  # Windows has none of the first, and only Windows the other, Ctrl-Break
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            numbers.append(number)
+    previous = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            if not patient:
+                signal.signal(number, handler)

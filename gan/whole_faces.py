@@ -1,0 +1,83 @@
+"""Which faces look whole: two eyes that are there, whole and alike, and nothing smeared over the face.
+
+Somebody looked at samples of the released generator one by one, and a ridge regression learnt what he said from what
+the measuring encoder sees in them (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show,
+not how good a set of faces is: real ones score no higher than samples, docs/experiments.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from config import WHOLE_FACES, CheckpointError
+from gan import checkpoint, metrics
+from gan.evaluation import load_reference
+from gan.features import Extractor
+
+KNOWN = 1.5
+"""Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
+their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
+3.4."""
+
+FITTED = 5000
+"""Real faces that the distance is fitted to."""
+
+ASKED = 256
+"""Faces that tell whether the others of a set are of that kind."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeFaces:
+    """Says how whole faces look.
+
+    Args:
+        extractor: what it sees in them.
+        weights: of the regression, (F,).
+        distance: features (N, F) -> squared Mahalanobis distances from real anime faces, (N,).
+    """
+
+    extractor: Extractor
+    weights: Tensor
+    distance: Callable[[Tensor], Tensor]
+
+    def scores(self, seen: Tensor) -> np.ndarray:
+        """Features (N, F) -> a score for each face, (N,), without a unit: the greater, the more whole it looks."""
+        return (seen @ self.weights).numpy()
+
+    def __call__(self, pixels: np.ndarray) -> list[float]:
+        """The scores of pixels, (N, S, S, C) uint8."""
+        return self.scores(self.extractor(pixels)).tolist()
+
+    def knows(self, seen: Tensor) -> bool:
+        """Whether faces are of the kind that it was taught, by their features (N, F), so that its scores mean much."""
+        return self.distance(seen).median().item() <= KNOWN * self.extractor.width
+
+
+def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
+    """What comes with the program.
+
+    Args:
+        extractor: of the features called `faces`.
+        path: its file.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, or was made for another encoder.
+    """
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: no such checkpoint; it comes with the program and tells which faces look whole; fetch it again "
+            "with git checkout -- checkpoints; train.py does without it with --typical=1"
+        )
+    content = checkpoint.load(path, required=("weights", "extractor"))
+    if content["extractor"] != extractor.name:
+        raise CheckpointError(
+            f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "
+            f"'{extractor.name}'; fetch both again with git checkout -- checkpoints"
+        )
+    mean, root = load_reference(n=FITTED).reals.gaussian
+    return WholeFaces(extractor, content["weights"], metrics.mahalanobis(mean, root @ root))

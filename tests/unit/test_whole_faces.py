@@ -1,0 +1,83 @@
+"""What chooses the faces to show: it sees what is wrong with a face, and knows which pictures are none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from config import RELEASED, WHOLE_FACES, CheckpointError
+from gan import checkpoint, features, sampling, whole_faces
+from gan.sampling import Sampler
+from gan.synthetic import draw
+from gan.whole_faces import WholeFaces
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def released() -> Sampler:
+    return sampling.load(RELEASED, CPU)
+
+
+@pytest.fixture(scope="module")
+def faces(released: Sampler) -> np.ndarray:
+    """Samples of the released generator that were not among those it was taught with, (128, 96, 96, 3) uint8."""
+    return np.concatenate(list(released.faces(range(128))))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> WholeFaces:
+    return whole_faces.load(features.load("faces", None, CPU))
+
+
+def test_faces_without_eyes_come_after_the_same_with_them(shipped: WholeFaces, faces: np.ndarray) -> None:
+    scores = np.array(shipped(faces))
+    best = np.argsort(-scores)[:32]
+    blinded = faces[best].copy()
+    blinded[:, 36:64, 18:78] = np.median(blinded[:, 36:64, 18:78], axis=(1, 2), keepdims=True).astype(np.uint8)
+    worse = np.array(shipped(blinded)) < scores[best]
+    assert worse.mean() > 0.9
+
+
+def test_it_knows_samples_and_drawn_faces_and_no_other_pictures(shipped: WholeFaces, faces: np.ndarray) -> None:
+    def known(pixels: np.ndarray) -> bool:
+        return shipped.knows(shipped.extractor(pixels))
+
+    assert known(faces)
+    assert known(np.stack([draw(seed)[0] for seed in range(64)]))
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 256, faces.shape, dtype=np.uint8)
+    slopes = np.linspace(0, 255, 96)[None, :, None, None] * random.random((64, 1, 1, 3))
+    checks = np.kron(random.integers(0, 2, (64, 12, 12, 1)), np.ones((1, 8, 8, 3))) * 255
+    for others in (noise, np.broadcast_to(slopes, (64, 96, 96, 3)).astype(np.uint8), checks.astype(np.uint8)):
+        assert not known(others)
+
+
+def test_the_best_are_those_of_the_highest_scores(shipped: WholeFaces, released: Sampler, faces: np.ndarray) -> None:
+    scores = np.array(shipped(faces))
+    assert released.best(range(128), 10, score=shipped) == np.argsort(-scores)[:10].tolist()
+
+
+def test_a_score_needs_no_discriminator(released: Sampler) -> None:
+    alone = Sampler(released.generator, None, released.model, CPU)
+    done: list[int] = []
+
+    def left_half_bright(pixels: np.ndarray) -> list[float]:
+        return pixels[:, :, :48].mean((1, 2, 3)).tolist()
+
+    best = alone.best(range(70), 3, progress=done.append, score=left_half_bright)
+    pixels = np.concatenate(list(alone.faces(range(70))))
+    assert best == np.argsort(-np.array(left_half_bright(pixels)))[:3].tolist()
+    assert sum(done) == 70
+    with pytest.raises(ValueError, match="discriminator"):
+        alone.best(range(70), 3)
+
+
+def test_weights_of_another_encoder_are_refused(shipped: WholeFaces, tmp_path: Path) -> None:
+    content = checkpoint.load(WHOLE_FACES, required=())
+    checkpoint.save(tmp_path / "whole-faces.pt", {**content, "extractor": "faces 00000000"})
+    with pytest.raises(CheckpointError, match=r"faces 00000000.*git checkout"):
+        whole_faces.load(shipped.extractor, tmp_path / "whole-faces.pt")
+    with pytest.raises(CheckpointError, match=r"no such checkpoint.*git checkout"):
+        whole_faces.load(shipped.extractor, tmp_path / "none.pt")
