@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -156,6 +157,9 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 torch.cuda.set_device(check_gpus(ranks.local, int(os.environ["LOCAL_WORLD_SIZE"])))
             if on_gpu and not dist.is_nccl_available():
                 raise ConfigError("torch has no NCCL here: several GPUs need Linux; leave torchrun out, or add --nogpu")
+            # DDP imports this, and its functions keep the group that they find as a default argument: for ever, so that
+            # gloo's threads would outlive `destroy_process_group` and may abort the process while Python shuts down.
+            importlib.import_module("torch.distributed.nn")
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
             yield ranks
         except UserError as error:
