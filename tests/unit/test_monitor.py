@@ -503,6 +503,7 @@ def test_terminal_has_one_line_that_changes(
 
     terminal = Terminal()
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one cannot move its cursor
     monkeypatch.setattr(sys, "stderr", terminal)
     with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10)) as watch:
         for number in (1, 2):
