@@ -348,7 +348,7 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert len(list((tmp_path / "faces").glob("*.png"))) < 150
     assert not (tmp_path / "report.html").exists()
     if number == signal.SIGINT:

@@ -88,7 +88,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def finished(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code, (out, err)
     return out, err
 
@@ -109,7 +109,7 @@ def workers(torchrun: subprocess.Popen[str]) -> dict[int, int]:
 
 
 def until_rows(run: Path, n: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not (run / "log.jsonl").is_file() or len(rows_of(run)) < n:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no rows"
@@ -183,7 +183,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     stopped = checkpoint.load(run / "latest.pt")["step"]
     assert f"stopped at step {stopped}," in out
     assert stopped == rows_of(run)[-1]["step"]
@@ -212,14 +212,12 @@ def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run
     assert alone.returncode == 0, alone.stderr
     process = start(2, f"--resume={run}", "--max_epoch=100000", "--save_minutes=0.01")
     until_rows(run, 6, process)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while checkpoint.load(run / "latest.pt")["step"] <= 9:
         assert time.monotonic() < deadline, "nothing saved"
         time.sleep(0.05)
     os.kill(workers(process)[dies], signal.SIGKILL)
-    since = time.monotonic()
-    _, err = process.communicate(timeout=60)
-    assert time.monotonic() - since < 60
+    _, err = process.communicate(timeout=300)  # they would wait for a day
     assert process.returncode != 0
     assert "another process of this run has ended" in err, err
     saved = checkpoint.load(run / "latest.pt")["step"]

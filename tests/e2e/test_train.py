@@ -451,16 +451,29 @@ def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Comm
     assert "or `synthetic` for faces that the program draws" in done.stderr
 
 
+def ended_in_time(run: Path, leg: dict[str, float], minutes: float) -> None:
+    """A budget was used, half of it at least, and no row began after it: only the last, which also closes the run.
+
+    How long a preview, a measurement and a save take at the end is the machine's affair.
+    """
+    rows = [row for row in rows_of(run) if row["step"] > leg["step"]]
+    spent = [row["seconds"] - leg["seconds"] for row in rows]
+    assert all(seconds < 60 * minutes for seconds in spent[:-1])
+    assert spent[-1] > 30 * minutes
+    assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else leg["step"]) <= 5  # --log_every
+
+
 def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_longer(
     faces: Path, tmp_path: Path, run_here: Command, start: Start
 ) -> None:
+    began, run = time.monotonic(), tmp_path / "checkpoints/a"
     process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2", "--save_minutes=0.01")
-    wait_until(lambda: (tmp_path / "checkpoints/a/log.jsonl").exists(), process)
+    wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["seconds"] > 2, process)
     process.kill()
     told, _ = process.communicate(timeout=100)
     assert "0.2 minutes on CPU" in told
     assert "images/s measured; chosen: bf16" in told
-    killed = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    killed = checkpoint.load(run / "latest.pt")
     assert not killed["finished"]
 
     done = run_here("train.py", "--resume")
@@ -468,26 +481,28 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     assert done.returncode == 0, done.stderr
     assert "finished at step" in done.stdout
     assert "python train.py --resume=checkpoints/a --budget=0.2\n" in done.stdout.replace(os.sep, "/")
-    first = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    first = checkpoint.load(run / "latest.pt")
     assert first["finished"]
     assert first["step"] > killed["step"]
     assert first["leg"]["step"] == 0
-    assert 6 < first["seconds"] - first["leg"]["seconds"] < 14  # with what was lost
-    assert 0 < -first["leg"]["seconds"] < 10  # reading and measuring
-    assert f"step-{first['step']:08d}.png" in [path.name for path in (tmp_path / "checkpoints/a/samples").iterdir()]
+    seconds = [row["seconds"] for row in rows_of(run) if row["step"] > killed["step"]]
+    assert min(seconds) > killed["seconds"]  # what was spent before the kill is not given back
+    ended_in_time(run, first["leg"], 0.2)
+    assert 0 < -first["leg"]["seconds"] < time.monotonic() - began  # reading and measuring
+    assert f"step-{first['step']:08d}.png" in [path.name for path in (run / "samples").iterdir()]
 
     refused = run_here("train.py", "--resume")
     assert refused.returncode == 0
     assert "this run has finished; to go on: python train.py --resume=" in refused.stdout
 
     assert run_here("train.py", "--resume", "--budget=0.05").returncode == 0
-    second = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
+    second = checkpoint.load(run / "latest.pt")
     assert second["finished"]
     assert second["step"] > second["leg"]["step"] == first["step"]
-    assert 1 < second["seconds"] - second["leg"]["seconds"] < 6
+    ended_in_time(run, second["leg"], 0.05)
 
     assert run_here("train.py", "--resume", f"--max_epoch={second['step'] * 16 // 75 + 2}").returncode == 0
-    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] > second["step"]
+    assert checkpoint.load(run / "latest.pt")["step"] > second["step"]
 
 
 def test_a_film_of_the_previews(again: Path, tmp_path: Path, run_here: Command) -> None:

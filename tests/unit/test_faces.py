@@ -723,7 +723,7 @@ print(peak() - before)
     assert float(result.stdout.split()[-1]) < 30  # MB, of 98 packed
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -764,7 +764,7 @@ faces._face = wait"""
     pack = packed(data)
     born.rmdir()
     (tmp_path / "go").touch()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=120)
     assert output.split()[-4:] == ["DONE", pack.digest, "50", "0"]
     assert list(packs.iterdir()) == [pack.folder]
 
@@ -789,7 +789,7 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
     data, packs = put(tmp_path / "data"), tmp_path / "packs"
     data.mkdir()
     Image.new("RGB", (4000, 4000), "red").save(data / "0.png", compress_level=1)  # slow to decode
-    for i in range(1, 400):
+    for i in range(1, 4000):
         (data / f"{i}.png").symlink_to(data / "0.png")
     process = subprocess.Popen(
         pack_command(data, packs, options="2"),
@@ -801,14 +801,12 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
     )
     wait_for(lambda: sum("spawn_main" in line for line in processes_in(tmp_path)) == 2)
     time.sleep(delay)  # 1: until both decode, on most machines
-    stopped = time.monotonic()
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as the terminal does: to the workers as well
     else:
         process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
-    wait_for(lambda: not processes_in(tmp_path), 5)
-    assert time.monotonic() - stopped < 15  # to decode them all takes a minute
+    _, errors = process.communicate(timeout=120)  # to decode them all takes ten minutes
+    wait_for(lambda: not processes_in(tmp_path))
     assert process.returncode == -number
     if number == signal.SIGINT:
         assert errors.count("Traceback") == 1

@@ -51,7 +51,7 @@ def panes(port: int, env: str = "run") -> dict[str, Any]:
         return {}
 
 
-def wait_for(wanted: Callable[[], object], seconds: float = 30) -> None:
+def wait_for(wanted: Callable[[], object], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not wanted():
         assert time.monotonic() < until, "it did not happen in time"
@@ -256,7 +256,7 @@ def test_the_server_ends_with_the_process_that_started_it(cache: Path) -> None:
     assert server.process.stdin is not None
     server.process.stdin.close()  # as the system does when a process dies
 
-    assert server.process.wait(10) == 0
+    assert server.process.wait(120) == 0
 
 
 def test_a_server_to_be_kept_stays(cache: Path) -> None:
