@@ -18,7 +18,9 @@ RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
 RELEASED_NAME = Path("released")
-"""What `--init` calls it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
+"""What options call it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
+NAMING = ("init", "checkpoint", "fake")
+"""Those options."""
 ENCODER = RELEASED.with_name("face-encoder.pt")
 D_ENCODER = RELEASED.with_name("discriminator-encoder.pt")
 REFERENCE = RELEASED.with_name("face-reference.pt")
@@ -178,7 +180,7 @@ class TrainConfig:
         clip: the discriminator's weights are clipped to this size after each of its steps; 0: they are not.
         lr1: learning rate of the generator.
         lr2: learning rate of the discriminator.
-        anneal: share of the budget, its last part, over which both learning rates fall to 0; 0 keeps them.
+        anneal: with --budget: share of it, its last part, over which both learning rates fall to 0; 0 keeps them.
         beta1: Adam's first decay, both networks.
         beta2: Adam's second decay, both networks.
         d_every: steps between updates of the discriminator.
@@ -345,7 +347,8 @@ class GenerateConfig:
     """Draw faces from a checkpoint into a picture.
 
     Args:
-        checkpoint: a file, or a run's folder (its best.pt, else latest.pt); by default the released generator.
+        checkpoint: a file, or a run's folder (its best.pt, else latest.pt); by default released, the generator that
+            comes with the program.
         netg_path: draw with a generator that the book's program saved, netg_200.pth, instead.
         netd_path: the discriminator that belongs to it, netd_200.pth; needed to choose by it.
         gen_num: number of faces; --nogen is the same option.
@@ -397,7 +400,7 @@ class EvaluateConfig:
 
     Args:
         fake: what to measure: a checkpoint, a run's folder (its best.pt, else latest.pt), or a folder or zip of
-            pictures; by default the released generator.
+            pictures; by default released, the generator that comes with the program.
         real: the real faces, a folder or zip, or synthetic; unset takes those that a run was trained on, else those
             in data/, else what comes with the program of the faces that trained the released generator.
         n: samples, and real faces; at most half of those there are, the other half gives the floor.
@@ -698,17 +701,19 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
     Raises:
         ConfigError: a value is out of range or does not fit another one.
     """
+    typed = {**typed, **{name: RELEASED for name in NAMING if typed.get(name) == RELEASED_NAME}}
     if config_type is not TrainConfig:
         return config_type(**typed)
-    if typed.get("init") == RELEASED_NAME:
-        typed = {**typed, "init": RELEASED}
     of_the_book = typed.get("netg_path") or typed.get("netd_path")
     preset: Preset = typed.get("preset", "book" if of_the_book else "default")
     values = {"preset": preset, **PRESETS[preset], **typed}
     arch = values.get("arch", "dcgan")
     if "up" in typed and arch != "dcgan":
         raise ConfigError(f"--up: belongs to --arch=dcgan, {arch} has a way of its own; leave it out")
-    return config_type(**values)
+    config = config_type(**values)
+    if typed.get("anneal") and "budget" not in typed and "resume" not in typed:
+        raise ConfigError("--anneal: is a share of --budget, and there is none; give one, or leave it out")
+    return config
 
 
 def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:

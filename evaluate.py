@@ -108,14 +108,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         UserError: faces or a checkpoint cannot be used, or the report not be written.
     """
     device = choose_device(config.gpu)
-    extractor = features.load(config.features, config.fid_weights, device)
     subject = open_subject(config, device)
-    real = open_reals(config, subject, extractor)
-    if config.pairs and (real.pack is None or subject.pack is real.pack):
-        raise ConfigError(
-            "--pairs shows samples beside the nearest of other faces, and there are none here; give --real=FOLDER, a "
-            "folder that is not --fake"
-        )
+    pack = open_real_pack(config, subject)
+    extractor = features.load(config.features, config.fid_weights, device)
+    real = open_reals(config, subject, pack, extractor)
     samples = take_samples(config, subject, real, extractor)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
@@ -158,20 +154,36 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
         name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
         return Subject(sampler, None, f"{name}, {sampler.images_seen:,} images seen")
     pack = open_pack(config.fake, config.image_size or SIZE)
+    n = len(pack.pixels)
+    if n < LEAST:
+        raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
     return Subject(None, pack, printable(str(config.fake)))
 
 
-def open_reals(config: EvaluateConfig, subject: Subject, extractor: Extractor) -> RealSide:
+def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:
+    """The real faces where they are at hand, and where they lie; None where only the reference is known."""
+    path, pack = config.real or known_faces(subject), None
+    same = path is not None and subject.pack is not None and path.resolve() == config.fake.resolve()
+    if path is not None and not (config.pairs and same):
+        pack = open_pack(path, subject.size, channels=subject.channels)
+        if subject.pack is not None and subject.pack.digest == pack.digest:
+            subject.pack = pack
+    if config.pairs and (pack is None or subject.pack is pack):
+        raise ConfigError(
+            "--pairs shows samples beside the nearest of other faces, and there are none here; give --real=FOLDER, a "
+            "folder that is not --fake"
+        )
+    return None if path is None or pack is None else (path, pack)
+
+
+def open_reals(
+    config: EvaluateConfig, subject: Subject, at_hand: tuple[Path, Pack] | None, extractor: Extractor
+) -> RealSide:
     """Take in as many real faces as samples are asked for, and as many others for the floor."""
     n = config.n if subject.pack is None else min(config.n, len(subject.pack.pixels))
-    if n < LEAST:
-        raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
-    path = config.real or known_faces(subject)
-    if path is None:
+    if at_hand is None:
         return open_reference(n, subject, extractor)
-    pack = open_pack(path, subject.size, channels=subject.channels)
-    if subject.pack is not None and subject.pack.digest == pack.digest:
-        subject.pack = pack
+    path, pack = at_hand
     first, second = evaluation.choose(pack, n, config.seed)
     if len(first) < LEAST:
         raise DataError(

@@ -169,7 +169,7 @@ def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
     if config.arch == "dcgan":
         norm = [nn.BatchNorm2d(width), nn.ReLU(True)]
         if config.up == "nearest":
-            return [*norm, NearestConv(width, narrower, 3, bias=False)]
+            return [*norm, NearestConv(width, narrower)]
         return [*norm, nn.ConvTranspose2d(width, narrower, 4, 2, 1, bias=False)]
     return [Shortcut(width, narrower, 1, bias=False), nn.Upsample(scale_factor=2)]  # 1x1 first: a quarter of the work
 
@@ -193,8 +193,8 @@ class NearestConv(nn.ConvTranspose2d):
 
     spread: Tensor
 
-    def __init__(self, *args: int, bias: bool = True) -> None:
-        super().__init__(*args, bias=bias)
+    def __init__(self, width: int, narrower: int) -> None:
+        super().__init__(width, narrower, 3, bias=False)
         once = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])  # a kernel, and itself one further
         self.register_buffer("spread", torch.kron(once, once), persistent=False)  # (16, 9)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, debugger, ema, health, images, latent, losses, preparing, tensorboard_log
@@ -287,7 +288,9 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         took = time.perf_counter() - since
         counted = monitor.awake("measurement", took)
         since, judge.seconds = since + took - counted, min(judge.seconds, counted)
-    except (RuntimeError, MemoryError) as error:  # no memory left for it, or samples that algebra cannot cope with
+    except (RuntimeError, MemoryError) as error:
+        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # samples may be too degenerate
+            raise
         monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
         return {}
     finally:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
 import time
 import warnings
+import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -41,6 +43,7 @@ except ImportError:  # Windows
 PACK_VERSION = 1
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LEAST_TO_HOLD_OUT = 2000  # faces
+UNUSED_DAYS = 30  # for which nobody has opened a pack that is deleted
 GIVE = "give another folder, or `synthetic` for faces that the program draws"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
@@ -98,7 +101,7 @@ def open_pack(
     say: Callable[[str], None] = print,
     channels: int = 3,
 ) -> Pack:
-    """Open the pack of a data path, making it first where there is none.
+    """Open the pack of a data path, making it first where there is none. Deletes others that nobody opens any more.
 
     Args:
         data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
@@ -117,6 +120,7 @@ def open_pack(
     shape = image_size, image_size, channels
     key = [PACK_VERSION, image_size, files, *([channels] if channels != 3 else [])]
     folder = packs / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    held = _hold(folder)
     if not (folder / "pack.json").is_file():
         try:
             _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
@@ -131,12 +135,15 @@ def open_pack(
             ) from error
         finally:
             torchvision_data.open_dataset.cache_clear()
+        held = _hold(folder)
     try:
         about = json.loads((folder / "pack.json").read_text())
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
         pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it anew") from error
+    if held is not None:
+        weakref.finalize(pixels, os.close, held)
     origin = "drawn" if data_path == SYNTHETIC else f"from {data_path}"
     say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
     if pack.rejected:
@@ -151,7 +158,58 @@ def open_pack(
         say(f"exact copies of other faces: {copies:,}")
     if (pack.rejected or copies) and data_path.exists():
         say(f"to be rid of them, and of pictures that are no use: python prepare.py {as_word(data_path)} --out=FOLDER")
+    _delete_unused(packs, say)
     return pack
+
+
+def _hold(folder: Path) -> int | None:
+    """Mark a pack as opened now, and lock it, so that nobody deletes it until what is returned is closed."""
+    with contextlib.suppress(OSError):  # there is none, it is only read, or the disk knows no locks
+        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+        try:
+            if fcntl is not None and descriptor is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while it is being deleted
+            if (folder / "pack.json").is_file():
+                with contextlib.suppress(OSError):
+                    os.utime(folder)
+                held, descriptor = descriptor, None
+                return held
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+    return None
+
+
+def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
+    """Delete packs that nobody has opened for a month, and what killed processes left of some; says which.
+
+    A folder to which pictures are added gets a new pack each time, and nobody would miss the old ones.
+    """
+    deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
+    folders = list[Path]()
+    with contextlib.suppress(OSError):  # packs may be opened there, and not listed
+        folders = sorted(packs.iterdir())
+    for folder in folders:
+        if not re.fullmatch(r"[0-9a-f]{16}(-[0-9a-f]{8}\.tmp)?", folder.name):
+            continue
+        with contextlib.suppress(OSError), _locked(folder):  # somebody uses it, or it cannot be deleted
+            if folder.stat().st_mtime > until:
+                continue
+            of = "unfinished"
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                of = f"faces from {json.loads((folder / 'pack.json').read_text())['source']}"
+            content = sum(path.stat().st_size for path in folder.iterdir())
+            unfinished = folder.with_name(f"{folder.name[:16]}-{secrets.token_hex(4)}.tmp")
+            folder.rename(unfinished)  # whoever comes now finds no pack rather than half of one
+            shutil.rmtree(unfinished)
+            deleted.append(f"{folder} ({of})")
+            size += content
+    if deleted:
+        what = "pack" if len(deleted) == 1 else "packs"
+        say(
+            f"deleted {len(deleted)} {what} that had not been opened for {UNUSED_DAYS} days, {size / 1e6:,.1f} MB: "
+            f"{', '.join(deleted)}; the next run on those faces packs them again"
+        )
 
 
 def has_faces(data_path: Path) -> bool:

@@ -50,9 +50,9 @@ class TensorBoardLog:
         """Where the run was taken up, or taken back to."""
 
     def rewind(self, step: int) -> None:
-        """Take back what is newer than `step`, with the next thing that is written."""
-        self.close()
-        self.step = step
+        """Take back what is newer than `step`, with the next thing that is written; what is to be told stays so."""
+        self._close()
+        self.step, self.kind = step, "early"
         self.written = {s for s in self.written if s <= step}
 
     def row(self, row: Mapping[str, float]) -> list[str]:
@@ -88,10 +88,13 @@ class TensorBoardLog:
 
     def close(self) -> list[str]:
         """Write all there is; gives back what to tell."""
-        self._write("close")
-        self.writer = None
+        self._close()
         told, self.notices = self.notices, []
         return told
+
+    def _close(self) -> None:
+        self._write("close")
+        self.writer = None
 
     def _open(self) -> None:
         """Begin a new file, if none is open, which takes back what is newer than where the run was taken up."""

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import numpy
 import platformdirs
 import pytest
 from PIL import Image
@@ -21,6 +23,15 @@ from gan.command_line import command_line
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Begin each test with the same random numbers, whatever ran before it in this process."""
+    random.seed(0)
+    numpy.random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:  # else the test has no use for it
+        torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import evaluate
 from benchmarks.release import release
 from config import ENCODER, REFERENCE, RELEASED, CheckpointError
-from gan import checkpoint, evaluation, faces
+from gan import checkpoint, evaluation, faces, features
 from gan.evaluation import METRICS, Copying, Judge
 from gan.faces import Pack
 from gan.monitor import Monitor
@@ -257,11 +258,19 @@ def test_measuring_changes_nothing_in_the_training(
     assert not (tmp_path / "checkpoints/without/best.pt").exists()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [LinAlgError("did not converge"), torch.OutOfMemoryError("out of memory"), MemoryError("no room")],
+)
 def test_training_goes_on_where_nothing_can_be_measured(
-    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_here: Command,
+    make_faces: Callable[..., list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
     def fail(*_: object) -> None:
-        raise RuntimeError("did not converge")
+        raise error
 
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
     monkeypatch.setattr(evaluation.Reals, "measure", fail)
@@ -269,9 +278,37 @@ def test_training_goes_on_where_nothing_can_be_measured(
     options = "--data_path=faces --run=r --eval_images=32 --max_epoch=2"
     result = run_here("train.py", *options.split(), *TINY.split())
     assert result.returncode == 0, result.stderr
-    assert "quality could not be measured at 32 images (did not converge); training goes on" in result.stdout
+    assert f"quality could not be measured at 32 images ({error}); training goes on" in result.stdout
     assert (tmp_path / "checkpoints/r/latest.pt").exists()
     assert not (tmp_path / "checkpoints/r/best.pt").exists()
+
+
+def test_a_fault_of_the_program_while_measuring_is_not_hidden(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    monkeypatch.setattr(evaluation.Reals, "measure", fail)
+    make_faces(tmp_path / "faces", 60, size=32)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        run_here("train.py", "--data_path=faces", "--run=r", "--eval_images=32", "--max_epoch=2", *TINY.split())
+    assert (tmp_path / "checkpoints/r/latest.pt").exists()
+
+
+def test_pairs_are_refused_before_any_work(run_here: Command, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object) -> None:
+        raise AssertionError("faces were looked at before --pairs was refused")
+
+    monkeypatch.setattr(evaluation, "of_pack", measured)
+    monkeypatch.setattr(evaluation, "load_reference", measured)
+    monkeypatch.setattr(features, "load", measured)
+    for options in ("--fake=faces --real=faces --image_size=32", "--fake=others --real=others/../others", "--n=50"):
+        result = run_here("evaluate.py", "--pairs", *options.split(), "--nogpu", cwd=folders)
+        assert result.returncode == 2
+        assert result.stdout.count("packed in") <= 1, result.stdout  # --fake alone
+        assert "give --real=FOLDER" in result.stderr
 
 
 def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from config import (
     CheckpointError,
     ConfigError,
     DataError,
+    EvaluateConfig,
     GenerateConfig,
     Growth,
     ModelConfig,
@@ -135,6 +136,14 @@ def test_doubling_belongs_to_dcgan() -> None:
     assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
 
 
+def test_annealing_belongs_to_a_budget() -> None:
+    with pytest.raises(ConfigError, match=r"--anneal: is a share of --budget"):
+        resolve(TrainConfig, {"anneal": 0.5, "max_epoch": 3})
+    assert resolve(TrainConfig, {"anneal": 0.3, "budget": 5.0}).anneal == 0.3
+    assert resolve(TrainConfig, {"anneal": 0.0}).anneal == 0
+    assert resolve(TrainConfig, {"anneal": 0.5, "resume": "checkpoints/r"}).anneal == 0.5  # the run's own
+
+
 def test_typed_option_wins_over_the_preset_even_with_the_default_value() -> None:
     typed = {"preset": "book", "batch_size": 8, "g_every": TrainConfig().g_every}
     config = resolve(TrainConfig, typed)
@@ -155,6 +164,7 @@ def test_both_ends_of_every_limit_are_allowed(config_type: Any, limits: dict[str
         for end in ends:
             if math.isfinite(end):
                 options: dict[str, Any] = {"gen_num": 1} if config_type is GenerateConfig else {}
+                options |= {"budget": 1} if name == "anneal" else {}  # which it is a share of
                 assert getattr(resolve(config_type, {**options, name: end}), name) == end
 
 
@@ -285,3 +295,5 @@ def test_all_errors_of_users_are_caught_as_one() -> None:
 def test_released_is_the_file_that_comes_with_the_program() -> None:
     assert resolve(TrainConfig, {"init": Path("released")}).init == RELEASED
     assert resolve(TrainConfig, {"init": Path("runs/released")}).init == Path("runs/released")
+    assert resolve(EvaluateConfig, {"fake": Path("released")}).fake == RELEASED
+    assert resolve(GenerateConfig, {"checkpoint": Path("released")}).checkpoint == RELEASED

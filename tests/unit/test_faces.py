@@ -842,6 +842,100 @@ def test_ctrl_c_waits_until_a_process_has_been_started() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+# --- packs that nobody opens any more
+
+
+def aged(pack: Pack, days: float) -> Path:
+    """The folder of a pack that was opened last so long ago."""
+    then = time.time() - days * 86_400
+    os.utime(pack.folder, (then, then))
+    return pack.folder
+
+
+def test_packs_not_opened_for_a_month_are_deleted_and_it_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    one, two, three = (put(tmp_path / name, "0.png", "1.png") for name in "abc")
+    first, second, other = packed(one, 16), packed(two, 24), tmp_path / "packs" / "kept"
+    old, young = aged(first, 31), aged(second, 29)
+    del first, second  # nobody uses them any more
+    other.mkdir()
+    os.utime(other, (0, 0))
+    pack = packed(three, say=said.append)
+    assert sorted(path.name for path in old.parent.iterdir()) == sorted([young.name, pack.folder.name, "kept"])
+    (told,) = [line for line in said if "deleted" in line]
+    assert told.startswith("deleted 1 pack that had not been opened for 30 days, ")
+    assert old.name in told
+    assert str(one) in told
+    said.clear()
+    packed(three, say=said.append)
+    assert not [line for line in said if "deleted" in line]
+
+
+def test_opening_a_pack_keeps_it_for_another_month(tmp_path: Path) -> None:
+    one, two = (put(tmp_path / name, "0.png", "1.png") for name in "ab")
+    folder = aged(packed(one, 16), 31)
+    assert packed(one, 16).folder == folder  # lets nothing go that it is about to open
+    packed(two)
+    assert (folder / "pack.json").is_file()
+
+
+def test_a_pack_in_use_is_kept_however_old(tmp_path: Path) -> None:
+    one, two = (put(tmp_path / name, "0.png", "1.png") for name in "ab")
+    pack = packed(one, 16)
+    before, folder = pack.pixels.copy(), aged(pack, 365)
+    packed(two)
+    assert (folder / "pack.json").is_file()
+    assert np.array_equal(np.load(folder / "faces.npy"), before)
+    holds = f"""
+import sys, pathlib; sys.path.insert(0, {str(ROOT)!r})
+from gan import faces
+pack = faces.open_pack(pathlib.Path({str(one)!r}), 16, pathlib.Path({str(tmp_path / "packs")!r}), 1)
+print("OPEN", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", holds], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert "OPEN\n" in iter(other.stdout.readline, "")
+        del pack
+        os.utime(folder, (0, 0))
+        packed(two)
+        assert (folder / "pack.json").is_file()  # the other process has it open
+        other.stdin.close()
+    packed(two)
+    assert not folder.exists()
+
+
+def test_what_a_killed_process_left_of_a_pack_is_deleted_after_a_month(tmp_path: Path) -> None:
+    one, two = (put(tmp_path / name, "0.png", "1.png") for name in "ab")
+    folder = packed(one, 16).folder
+    left = [folder.with_name(f"{folder.name[::-1]}-{name}.tmp") for name in ("0123abcd", "89abcdef")]
+    for path, days in zip(left, (31, 29), strict=True):
+        path.mkdir()
+        (path / "faces.npy").write_bytes(b"half")
+        then = time.time() - days * 86_400
+        os.utime(path, (then, then))
+    packed(two)
+    assert [path.exists() for path in left] == [False, True]
+
+
+def test_old_packs_that_cannot_be_deleted_stop_nothing(tmp_path: Path) -> None:
+    one, two = (put(tmp_path / name, "0.png", "1.png") for name in "ab")
+    folder = aged(packed(one, 16), 31)
+    packed(two)
+    packs = folder.parent
+    packed(one, 16)
+    os.utime(folder, (0, 0))
+    packs.chmod(0o500)
+    result = without_privileges(pack_command(two, packs))
+    packs.chmod(0o755)
+    assert result.returncode == 0, result.stderr
+    assert "deleted" not in result.stdout
+    assert (folder / "faces.npy").is_file()
+
+
 # --- held-out faces
 
 

@@ -397,7 +397,7 @@ def test_projected_heads_judge_faces_of_every_size(size: int, channels: int) -> 
     places = discriminator(faces)
     assert places.shape == (3, 4, (size // 16) ** 2)
     assert (places[:, 0] == places[:, 0, :1]).all()  # what judges whole faces says the same everywhere
-    assert places[:, 1:].unique().numel() == 9 * places.shape[2]
+    assert places[:, 1:].unique().numel() > 0.99 * 9 * places.shape[2]  # of 2,304 numbers two may be equal by chance
     torch.testing.assert_close(places.mean(2), logits)
 
 
@@ -475,7 +475,7 @@ def test_a_trained_encoder_is_taken_over_with_its_norms_folded_in() -> None:
 
 
 def test_nearest_neighbours_and_a_convolution_are_computed_as_one_transposed_convolution() -> None:
-    layer = NearestConv(5, 7, 3, bias=False)
+    layer = NearestConv(5, 7)
     x = torch.rand(2, 5, 6, 6)
     plain = conv2d(interpolate(x, scale_factor=2), layer.weight.transpose(0, 1).flip(2, 3), padding=1)
     torch.testing.assert_close(layer(x), plain, rtol=1e-4, atol=1e-5)
@@ -483,7 +483,7 @@ def test_nearest_neighbours_and_a_convolution_are_computed_as_one_transposed_con
 
 @pytest.mark.parametrize("size", [FEW_PIXELS, FEW_PIXELS + 1])
 def test_nearest_neighbours_and_a_convolution_are_the_same_in_low_precision(size: int) -> None:
-    layer = NearestConv(5, 7, 3, bias=False)
+    layer = NearestConv(5, 7)
     x, gradient = torch.rand(2, 5, size, size), torch.rand(2, 7, 2 * size, 2 * size)
     found = []
     for enabled in (False, True):
@@ -497,11 +497,21 @@ def test_nearest_neighbours_and_a_convolution_are_the_same_in_low_precision(size
         torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02 * exact.abs().max().item())
 
 
+def test_nearest_neighbours_and_a_convolution_have_no_weight_that_does_nothing() -> None:
+    layer = NearestConv(5, 7)
+    for size in (FEW_PIXELS, FEW_PIXELS + 1):
+        layer.zero_grad()
+        layer(torch.rand(2, 5, size, size)).square().sum().backward()
+        assert [name for name, weight in layer.named_parameters() if weight.grad is not None] == ["weight"]
+    with pytest.raises(TypeError):
+        NearestConv(5, 7, bias=True)  # pyright: ignore[reportCallIssue]
+
+
 def test_generator_of_nearest_neighbours_draws_no_chequerboard_on_flat_ground() -> None:
     """Away from the border, from a flat input; a transposed convolution's output has a period of two pixels."""
     flat = torch.ones(1, 4, 8, 8)
     for layer, even in (
-        (NearestConv(4, 4, 3, bias=False), True),
+        (NearestConv(4, 4), True),
         (nn.ConvTranspose2d(4, 4, 4, 2, 1, bias=False), False),
     ):
         inside = layer(flat)[..., 3:-3, 3:-3]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from config import ConfigError
+from gan.health import Diagnosis
 from gan.tensorboard_log import TensorBoardLog
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -104,6 +105,31 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     log.row(row(100, 2.0))
     log.close()
     assert losses(tmp_path) == {50: 1.0, 100: 2.0}
+
+
+def test_what_is_rolled_back_takes_no_notice_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path)
+    log.row(row(50, 1.0))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(log.writer, "add_image", full)
+    log.picture("samples", "Samples", GRID, 60)  # nobody asks for what there is to tell before the next row
+    log.rewind(50)
+    (told,) = log.row(row(100, 1.0))
+    assert "No space left" in told
+
+
+def test_a_verdict_that_is_rolled_back_is_written_again(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    verdict = Diagnosis("won", "short", "text")
+    log.row(row(50, 1.0))
+    log.diagnosis(verdict, 100)
+    log.rewind(50)
+    log.diagnosis(verdict, 150)
+    log.close()
+    assert 150 in [event.step for event in read(tmp_path).Tensors("how it is going/text_summary")]
 
 
 def test_a_disk_that_fails_is_said_once_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
