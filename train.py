@@ -152,10 +152,10 @@ def train(
         if ranks.first and not ending and due(state.step, config.plot_every) and monitor.may_preview():
             preview(run, state, monitor, probe)
         if save_due:
-            if ranks.first:
-                save(run, state, monitor, numbered, ending)
+            kept = ranks.first and save(run, state, monitor, numbered, ending)
             saved, ended = time.monotonic(), ending
-            attempts = attempts if state.step <= failed else 0
+            if attempts and state.step > failed and not ended and any(ranks.agree(kept)):
+                attempts = 0
 
 
 def discriminator_step(step: Step, parts: list[slice]) -> None:
@@ -362,10 +362,13 @@ def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
         )
 
 
-def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> None:
+def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
     """Save the run, the averaged generator with statistics of its own.
 
     A disk that is full does not end the training: it is said, and the last good files stay.
+
+    Returns:
+        Whether latest.pt is what the state is now.
 
     Raises:
         CheckpointError: the last save of a run failed. It says where else the state was saved.
@@ -378,12 +381,13 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
             run.rescue(state, monitor.seconds, error)
         kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
         monitor.say(f"{error}; training goes on, {kept}")
-        return
+        return False
     try:
         if numbered:
             run.save_numbered(state, monitor.seconds)
     except CheckpointError as error:
         monitor.say(f"{error}; {run.latest} is good")
+    return True
 
 
 def roll_back(run: Run, state: TrainingState, monitor: Monitor, attempts: int) -> None:
@@ -497,7 +501,6 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             return
         if content is not None and path is not None:
             keep_later(path, state.step, config.save_path or folder / "samples")
-        judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
         new = content is None and ranks.first
         named = config.run is not None
         with alone(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
@@ -505,6 +508,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
                 show(f"run: {run.folder}")
             if ranks.first:
                 run.write_config()
+            judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
             give_back_memory()
             sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:

@@ -44,20 +44,29 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
         raise CheckpointError(f"could not write {path}: {cause}; make it writable, or free some disk space") from error
 
 
-def load(path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED) -> dict[str, Any]:
+def load(
+    path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
+) -> dict[str, Any]:
     """Read a file of this program with all that is required, onto `device`.
 
+    Args:
+        path: the file.
+        device: where its tensors go.
+        required: what it must hold.
+        hint: whether the error names the newest usable file beside it, for which all of them may be read.
+
     Raises:
-        CheckpointError: missing, damaged, foreign, newer than this program, or holding code. Names the newest
-            usable file beside it, where there is one.
+        CheckpointError: missing, damaged, foreign, newer than this program, or holding code.
     """
     try:
         return _read(path, device, required)
     except CheckpointError as error:
+        if not hint:
+            raise
         others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p, required))
         other = next(others, None)
-        hint = f"; the newest usable file beside it is {other}" if other else ""
-        raise CheckpointError(f"{error}{hint}") from error.__cause__
+        named = f"; the newest usable file beside it is {other}" if other else ""
+        raise CheckpointError(f"{error}{named}") from error.__cause__
 
 
 def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> dict[str, Any]:

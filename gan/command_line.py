@@ -21,7 +21,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import fire
 from fire.decorators import SetParseFn
@@ -95,10 +95,10 @@ def command_line(
     except UserError as error:
         message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         if speaks:
-            print(f"{program}: {message}", file=sys.stderr)
+            show(f"{program}: {message}", sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
+        show(f"{program}: interrupted", sys.stderr)
         sys.exit(130)
 
 
@@ -340,12 +340,13 @@ def as_typed(value: Any) -> str:
     return value.as_posix() if isinstance(value, Path) else str(value)
 
 
-def show(text: str) -> None:
+def show(text: str, stream: TextIO | None = None) -> None:
     """Print a text; a reader that has left (`--help | head`, `python evaluate.py | head`) is no error."""
+    to = sys.stdout if stream is None else stream
     try:
-        print(text, flush=True)
+        print(text, file=to, flush=True)
     except OSError:  # Python would try to flush again at its end and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
 
 
 def options_table(options: Mapping[str, Any]) -> str:

@@ -96,9 +96,9 @@ def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tens
     random, seen = torch.Generator().manual_seed(0), 0
     for batch in batches:
         found.append(extract(batch))
-        for start in range(0, min(len(batch), looked - seen), chunk):
-            images = to_tensor(torch.from_numpy(np.array(batch[start : min(start + chunk, looked - seen)])))
-            images = images.contiguous()
+        some = batch[: max(0, looked - seen)]
+        for part in np.array_split(some, math.ceil(len(some) / chunk)) if len(some) else ():  # equal, for the halves
+            images = to_tensor(torch.from_numpy(np.array(part))).contiguous()
             spectra.append(metrics.radial_spectrum(images))
             counts.append(len(images))
             for size, level in metrics.laplacian_pyramid(images).items():

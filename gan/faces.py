@@ -355,13 +355,16 @@ def _make_pack(
         for path in unfinished.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-        if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
-            shutil.rmtree(folder)
-        try:
-            move(unfinished, folder)
-        except OSError:
-            if not (folder / "pack.json").is_file():
-                raise  # else another process was faster, and its pack is as good
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # a disk that knows no locks
+                stack.enter_context(_locked(folder.parent, wait=True))  # another process may be about to do the same
+            if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
+                shutil.rmtree(folder)
+            try:
+                move(unfinished, folder)
+            except OSError:
+                if not (folder / "pack.json").is_file():
+                    raise  # else another process was faster, and its pack is as good
 
 
 @contextlib.contextmanager
@@ -381,14 +384,14 @@ def unfinished_beside(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder until the end, also a violent one, of this process; OSError when another has it locked."""
+def _locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Lock a folder until the end, also a violent one, of this process; OSError when another has it, unless waiting."""
     if fcntl is None:  # Windows, where nobody can remove what another process has open
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

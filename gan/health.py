@@ -221,7 +221,8 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     if len(values) < 2 or values[-2:].max() > COLLAPSED or values[-1] > values[-2] + 0.05:  # it grows out of it
         return None
     accuracy = _recent(curves, "d_accuracy", 3)
-    if values.max() <= COLLAPSED and len(accuracy) and np.median(accuracy) >= WON:  # it has not got going
+    won = len(accuracy) and np.median(accuracy) >= WON and config.loss != "wgan"  # whose critic is meant to be ahead
+    if values.max() <= COLLAPSED and won:  # it has not got going
         return None
     if config.nz < 16:
         do = f"--nz={config.nz} leaves it too little to vary: start again with --nz=100"

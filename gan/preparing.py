@@ -227,7 +227,7 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
         return None
     extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
     with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
-        found = checkpoint.load(path, required=("evaluation",))["evaluation"] if path.is_file() else {}
+        found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"] if path.is_file() else {}
         best = found[config.eval_metric] if found.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
     return Judge(pack, training, held_out, extractor, sampler, config.eval_metric, best)
@@ -271,7 +271,7 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
     try:
         if not (folder / "best.pt").is_file():
             raise CheckpointError("there is none")
-        best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"))
+        best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"), hint=False)
         found = health.in_words(best["evaluation"], config.eval_metric)
         lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
     except CheckpointError:

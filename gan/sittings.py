@@ -156,7 +156,7 @@ def _keep_later(path: Path, step: int, samples: Path) -> None:
             continue
         give = _also_called if file.name == "latest.pt" else Path.replace  # a run is never without its latest state
         try:
-            later = checkpoint.load(file)["step"]
+            later = checkpoint.load(file, hint=False)["step"]
         except CheckpointError:  # why the user goes on from another
             give(file, file.with_name(f"{file.stem}-damaged.pt"))
             continue

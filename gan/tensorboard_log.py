@@ -102,7 +102,7 @@ class TensorBoardLog:
             return
         new = not any(self.folder.glob("events.*"))
         try:
-            self.writer = self.new_writer(str(self.folder), **({} if new else {"purge_step": self.step + 1}))
+            self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # the first one, too, says it
         except OSError as error:
             self._give_up(error)
         if new:

@@ -26,12 +26,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, 
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Begin each test with the same random numbers, whatever ran before it in this process."""
+def seeded() -> Iterator[None]:
+    """Begin each test with the same random numbers, whatever ran before it in this process.
+
+    Numbers too small to matter are what they are again, after each test that has set up a device.
+    """
     random.seed(0)
     numpy.random.seed(0)
     if (torch := sys.modules.get("torch")) is not None:  # else the test has no use for it
         torch.manual_seed(0)
+        torch.set_flush_denormal(False)  # a module's fixture may have trained
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         script: str | Path,
         *words: str | Path,
         cwd: Path = tmp_path,
-        timeout: float = 120,
+        timeout: float = 300,
         env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from gan import evaluation
+from gan import evaluation, visdom_page
 from gan.monitor import Monitor
 from gan.visdom_page import Server
 
@@ -52,6 +52,15 @@ LOOK = """
 """
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient() -> Iterator[None]:
+    """Give a server minutes to start, and a page to send the last of it: the machine may be busy."""
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(visdom_page, "STARTING", 120.0)
+        change.setattr(visdom_page, "CLOSING", 120.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +106,7 @@ def train(
 def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]]:
     """Open an environment and say what is to be seen in each pane, by title; nothing may be missing or go wrong."""
     page: Page = browser.new_page(viewport={"width": 1480, "height": 1500})
+    page.set_default_timeout(120_000)  # milliseconds
     wrong: list[str] = []
     page.on("requestfailed", lambda request: wrong.append(request.url))
     page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)

@@ -19,7 +19,7 @@ from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIss
 import evaluate
 from benchmarks.release import release
 from config import ENCODER, REFERENCE, RELEASED, CheckpointError
-from gan import checkpoint, evaluation, faces, features
+from gan import checkpoint, evaluation, faces, features, preparing
 from gan.evaluation import METRICS, Copying, Judge
 from gan.faces import Pack
 from gan.monitor import Monitor
@@ -240,6 +240,21 @@ def test_a_run_is_measured_in_training_and_afterwards(
     result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=8")
     assert result.stdout.count("the best so far") == 2, result.stdout
     assert torch.load(best)["evaluation"]["swd_x1000"] == 0.2
+
+
+def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    monkeypatch.setattr(preparing, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
+    values = iter([0.1, 0.1, 0.5, 0.5])
+    monkeypatch.setattr(Judge, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
+    make_faces(tmp_path / "faces", 60, size=32)
+    for run in ("20260101-000000", "20260101-000000-2"):
+        result = run_here("train.py", "--data_path=faces", "--eval_images=32", "--max_epoch=1", *TINY.split())
+        assert result.returncode == 0, result.stderr
+        assert "the best so far" in result.stdout
+        assert (tmp_path / "checkpoints" / run / "best.pt").is_file()
 
 
 def test_measuring_changes_nothing_in_the_training(

@@ -63,7 +63,7 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
 
 def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
     words = f"{sys.executable} {ROOT / 'generate.py'} --checkpoint={small} --nogen=1 --nogpu"
-    subprocess.run(f"{words} >&- 2>&-", shell=True, cwd=tmp_path, timeout=60, check=True)
+    subprocess.run(f"{words} >&- 2>&-", shell=True, cwd=tmp_path, timeout=300, check=True)
     with Image.open(tmp_path / "result.png") as picture:
         picture.load()
 

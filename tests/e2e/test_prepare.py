@@ -342,7 +342,7 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not list((tmp_path / "faces").glob("*.png")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

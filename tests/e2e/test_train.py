@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -75,7 +76,17 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 100) -> None:
+@pytest.mark.parametrize("closed", ["| true", "2>&1 | true", ">&- 2>&-", ">/dev/full"])
+def test_a_run_needs_nobody_who_reads_what_it_says(faces: Path, tmp_path: Path, closed: str) -> None:
+    words = shlex.join([sys.executable, str(ROOT / "train.py"), *SMALL, f"--data_path={faces}", "--run=a"])
+    command = f"set -o pipefail; {words} --max_epoch=1 {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["step"] == 5
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -136,22 +147,24 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_w
 ) -> None:
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
     # an epoch ends within a step until the 16th.
-    words = [*DEFAULT, f"--data_path={faces}", "--run=a", "--max_epoch=5", "--plot_every=7", "--save_minutes=0.01"]
+    words = [*DEFAULT, f"--data_path={faces}", "--run=a", "--plot_every=7", "--save_minutes=0.01"]
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     calm.mkdir()
     killed.mkdir()
-    assert run_here("train.py", *words, cwd=calm).returncode == 0
-    process = start(killed, *words)
+    process = start(killed, *words, "--max_epoch=100000")  # however late the kill comes, it comes before the end
     latest = killed / "checkpoints" / "a" / "latest.pt"
     wait_until(lambda: latest.exists() and checkpoint.load(latest)["step"] > 0, process)
     time.sleep(0.1)  # most likely within a step, whose work is lost
     process.kill()
     process.wait()
     at = checkpoint.load(latest)["step"]
-    assert 0 < at < 23
-    result = run_here("train.py", "--resume", cwd=killed)
+    assert at > 0
+    epochs = f"--max_epoch={at * 16 // 75 + 2}"
+    assert run_here("train.py", *words, epochs, cwd=calm).returncode == 0
+    result = run_here("train.py", "--resume", epochs, cwd=killed)
     assert result.returncode == 0, result.stderr
     assert f"going on from step {at}," in result.stdout
+    assert checkpoint.load(latest)["step"] > at
     assert differences(state_of(calm / "checkpoints/a/latest.pt"), state_of(latest)) == []
     steps = [row["step"] for row in rows_of(latest.parent)]
     assert steps == sorted(set(steps))
@@ -165,7 +178,7 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(
     run = tmp_path / "checkpoints" / "a"
     wait_until(lambda: (run / "log.jsonl").exists(), process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     content = checkpoint.load(run / "latest.pt")
     assert content["step"] > 0
@@ -458,7 +471,8 @@ def ended_in_time(run: Path, leg: dict[str, float], minutes: float) -> None:
     """
     rows = [row for row in rows_of(run) if row["step"] > leg["step"]]
     spent = [row["seconds"] - leg["seconds"] for row in rows]
-    assert all(seconds < 60 * minutes for seconds in spent[:-1])
+    # A row with a measurement is written after it, and that may take longer than what is left.
+    assert all(seconds < 60 * minutes for row, seconds in zip(rows[:-1], spent[:-1], strict=True) if "fd" not in row)
     assert spent[-1] > 30 * minutes
     assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else leg["step"]) <= 5  # --log_every
 
@@ -470,7 +484,7 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2", "--save_minutes=0.01")
     wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["seconds"] > 2, process)
     process.kill()
-    told, _ = process.communicate(timeout=100)
+    told, _ = process.communicate(timeout=300)
     assert "0.2 minutes on CPU" in told
     assert "images/s measured; chosen: bf16" in told
     killed = checkpoint.load(run / "latest.pt")

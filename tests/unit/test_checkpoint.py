@@ -207,7 +207,7 @@ def without_privileges(program: str) -> subprocess.CompletedProcess[str]:
             pytest.skip("root is not held back by permission bits, and there is no setpriv")
         rights = "-dac_override,-dac_read_search"
         words = ["setpriv", "--bounding-set", rights, "--inh-caps", rights, *words]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    return subprocess.run(words, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300, check=False)
 
 
 @pytest.mark.parametrize("part", [0, 1, 10, 100, 1000, 8000, -500, -50, -1])

@@ -351,15 +351,14 @@ def start(tmp_path: Path, *words: str, **streams: Any) -> subprocess.CompletedPr
     """Run the script above; it is named train.py, and finds the program beside it in the path."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    streams = streams or {"stdout": subprocess.PIPE}
+    streams = {"stderr": subprocess.PIPE, **(streams or {"stdout": subprocess.PIPE})}
     return subprocess.run(
         [sys.executable, str(script), *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PAGER": "false"},
         stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
         check=False,
         **streams,
     )
@@ -391,6 +390,15 @@ def test_help_into_a_closed_pipe(tmp_path: Path) -> None:
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_into_a_closed_pipe(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert start(tmp_path, "--bach_size=4", stdout=subprocess.DEVNULL, stderr=write).returncode == 2
+    finally:
+        os.close(write)
 
 
 def test_options_are_shown_as_text_and_nothing_else() -> None:

@@ -1,6 +1,7 @@
 """Sets of faces, what is measured between them, copies, the reference, and the judge of a run."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from config import ModelConfig
+from config import EvaluateConfig, ModelConfig
 from gan import evaluation, features, metrics
 from gan.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
 from gan.faces import Pack, open_pack
@@ -204,8 +205,27 @@ def test_a_judge_prefers_held_out_faces_and_measures_always_alike(pack: Pack, mo
     assert torch.equal(torch.get_rng_state(), before)
     assert judge.measure() == found
     sampler.generator = Colour(0.5)
+    judge.seconds, since = 1e6, time.perf_counter()
     assert judge.measure()["fd"] != pytest.approx(found["fd"], rel=0.01)
-    assert judge.cost() < 2  # what it took, no longer the estimate
+    assert 0 < judge.cost() <= time.perf_counter() - since  # what it took, no longer the estimate
+
+
+def test_a_judge_asks_for_no_samples_that_evaluating_asks_for(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler, asked = Sampler(Colour(), None, MODEL, CPU), list[int]()
+    draw = sampler.faces
+    monkeypatch.setattr(sampler, "faces", lambda seeds: asked.extend(seeds) or draw(seeds))
+    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd")
+    judge.measure()
+    assert len(set(asked)) == 80
+    assert min(asked) > EvaluateConfig().seed + 1e9  # best.pt is not praised for the samples that it was chosen by
+
+
+def test_the_groups_that_halves_are_made_of_are_alike(pack: Pack) -> None:
+    for faces in (79, 80):
+        many = np.resize(pack.pixels, (20 * faces, 32, 32, 3))
+        counts = face_set((many[i : i + 100] for i in range(0, len(many), 100)), EXTRACTOR, len(many)).counts
+        assert counts.sum() == len(many)
+        assert counts.max() <= 2 * counts.min()
 
 
 @pytest.mark.parametrize(("metric", "values"), [("fd", (3.0, 2.0, 2.5, 1.0)), ("coverage", (0.3, 0.5, 0.4, 0.6))])

@@ -490,7 +490,7 @@ def without_privileges(command: list[str], **options: object) -> subprocess.Comp
         if not shutil.which("setpriv"):
             pytest.skip("permissions do not bind root, and there is no setpriv")
         command = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED, *command]
-    return subprocess.run(command, text=True, capture_output=True, timeout=60, **options)  # pyright: ignore
+    return subprocess.run(command, text=True, capture_output=True, timeout=300, **options)  # pyright: ignore
 
 
 def pack_command(data: Path, packs: Path, before: str = "", options: str = "1") -> list[str]:
@@ -700,7 +700,7 @@ open_pack(Path("data"), 8, Path("packs"), 2)
 assert "torch" not in sys.modules and sys.modules["__main__"].__file__
 """)
     result = subprocess.run(
-        [sys.executable, "-W", "error", "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "imported").read_text() == "__main__"
@@ -719,7 +719,7 @@ before = peak()
 faces.open_pack(pathlib.Path({str(data)!r}), 128, pathlib.Path({str(tmp_path / "packs")!r}), 1)
 print(peak() - before)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert float(result.stdout.split()[-1]) < 30  # MB, of 98 packed
 
 
@@ -794,6 +794,7 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
     process = subprocess.Popen(
         pack_command(data, packs, options="2"),
         cwd=tmp_path,
+        env={**os.environ, "PYTHON_COLORS": "0"},  # whatever FORCE_COLOR wants
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

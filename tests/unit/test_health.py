@@ -203,6 +203,12 @@ def test_a_critic_that_is_ahead_has_not_won() -> None:
     assert {said(made, preset=preset).kind for preset in ("wgan", "wgan-gp")} == {"balanced"}
 
 
+def test_a_critic_that_is_ahead_hides_no_collapse() -> None:
+    made = curves(d_accuracy=1.0, variety=0.1)
+    assert said(made, preset="book").kind == "won"  # nothing has got going
+    assert {said(made, preset=preset).kind for preset in ("wgan", "wgan-gp")} == {"collapsed"}
+
+
 def test_a_run_that_is_well_does_not_know_its_faces_by_heart_had_it_few() -> None:
     made = Curves()
     for line in (LOGS / "twenty.jsonl").read_text().splitlines():

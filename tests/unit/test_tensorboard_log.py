@@ -107,6 +107,19 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     assert losses(tmp_path) == {50: 1.0, 100: 2.0}
 
 
+def test_other_readers_of_the_files_take_back_what_is_rolled_back(tmp_path: Path) -> None:
+    plugin = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    log = opened(tmp_path)
+    for step in (50, 100, 150):
+        log.row(row(step, 1.0))
+    log.rewind(50)
+    log.row(row(100, 2.0))
+    log.close()
+    events = plugin.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.step for event in events.Tensors("d_loss")] == [50, 100]
+
+
 def test_what_is_rolled_back_takes_no_notice_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(tmp_path)
     log.row(row(50, 1.0))

@@ -3,14 +3,16 @@
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import signal
 import tempfile
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from config import CheckpointError, ConfigError, Metric, TrainConfig
 from gan import batches as batches_module
 from gan import checkpoint, features, health, preparing, sittings
 from gan.batches import Batches
+from gan.evaluation import Judge
 from gan.faces import Pack
 from gan.monitor import Monitor
 from gan.plan import Leg
@@ -121,7 +124,8 @@ def test_what_is_gone_on_with_is_saved_before_anything_can_happen_to_it(pack: Pa
 
 
 def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_why_it_ends() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    found = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))  # Windows lacks the last
+    before = {number: signal.getsignal(number) for number in found if number is not None}
     try:
         with pytest.raises(ValueError, match="lost"), stop_signals(patient=True):
             raise ValueError("lost")
@@ -278,8 +282,8 @@ def test_minutes_that_the_computer_slept_do_not_count(
             slept[0] += 300.0 if step == 5 else 0.0
             return super().__call__(step)
 
-    clock = time.perf_counter
-    monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
+    looks = itertools.count()  # a millisecond goes by from each look at the clock to the next
+    monkeypatch.setattr(time, "perf_counter", lambda: next(looks) / 1000 + slept[0])
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, Sleeps(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
@@ -296,6 +300,79 @@ def test_roll_backs_count_from_the_last_good_state(pack: Pack, tmp_path: Path) -
         state = TrainingState(run.config, CPU)
         train.train(run, state, batches, monitor, lambda: False)
     assert (state.step, state.retries) == (27, 5)
+
+
+def test_a_save_that_failed_is_no_good_state_to_count_from(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, log_every=1, save_every=1))
+    write, asked = Run.save, list[int]()
+
+    def full(self: Run, state: TrainingState, seconds: float, path: Path | None = None) -> None:
+        asked.append(state.step)
+        if len(asked) > 1:
+            raise CheckpointError("no space left")
+        write(self, state, seconds, path)
+
+    class NeverANumber(Batches):
+        seen = fails = 0
+
+        def __call__(self, step: int) -> torch.Tensor:
+            self.seen += step == 11
+            nan = (step == 20 or (step == 11 and self.seen % 2)) and self.fails < 12
+            self.fails += nan
+            return super().__call__(step) * (float("nan") if nan else 1)
+
+    batches = NeverANumber(pack, np.arange(18), 4, 0, CPU)
+    monkeypatch.setattr(Run, "save", full)
+    with pytest.raises(ConfigError, match="after 3 attempts from the last good state"):
+        trained(run, batches)
+    assert batches.fails == 4
+
+
+def test_a_measurement_in_which_the_computer_slept_does_not_count(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slept, clock, times = [0.0], time.perf_counter, list[int]()
+
+    class SleepingJudge:
+        best, seconds, chosen, extractor = None, 0.1, np.arange(9), types.SimpleNamespace(name="eyes")
+
+        def cost(self) -> float:
+            return self.seconds
+
+        def measure(self) -> dict[str, float]:
+            times.append(1)
+            slept[0] += 500.0 if len(times) == 3 else 0.0
+            self.seconds = 500.0 if len(times) == 3 else 0.1
+            return {"fd": 1.0, "coverage": 1.0, "swd_x1000": 1.0}
+
+        def is_best(self, found: object) -> bool:
+            return False
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    run, judge = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)), SleepingJudge()
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        train.train(run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Judge, judge))
+        assert monitor.seconds < 400
+    assert "a measurement took 8 minutes" in capsys.readouterr().out
+    assert judge.seconds < 100  # the next one is not put off for it
+
+
+def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1))
+    state = trained(run, every(pack))
+    read, found = checkpoint._read, list[str]()
+    monkeypatch.setattr(checkpoint, "_read", lambda path, *rest: found.append(path.name) or read(path, *rest))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        assert "quality was not measured" in "".join(preparing.summary(run, state, monitor, run.folder / "samples"))
+        assert found == []
+        (run.folder / "best.pt").write_bytes(b"damaged")
+        preparing.summary(run, state, monitor, run.folder / "samples")
+    assert found == ["best.pt"]
+    with pytest.raises(CheckpointError, match=r"the newest usable file beside it is .*\.pt"):
+        checkpoint.load(run.folder / "best.pt")
 
 
 def test_few_faces_do_not_fill_the_disk_with_numbered_checkpoints() -> None:

@@ -58,6 +58,15 @@ def wait_for(wanted: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def patient() -> Iterator[None]:
+    """Give a server minutes to start, and a page to send the last of it: the machine may be busy."""
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(visdom_page, "STARTING", 120.0)
+        change.setattr(visdom_page, "CLOSING", 120.0)
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -214,8 +223,12 @@ def test_the_server_of_a_run_that_ends_is_followed_by_one_of_a_run_that_goes_on(
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="Windows cannot halt a process")
 def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     server = mortal
-    monkeypatch.setattr(visdom_page, "TIMEOUT", 4.0)
+    monkeypatch.setattr(visdom_page, "TIMEOUT", 60.0)
     page = Page("http://127.0.0.1", server.port, "run", "run", {})
+
+    def shown_last() -> float:
+        return panes(server.port).get("losses", {}).get("content", {}).get("data", [{}])[0].get("x", [0])[-1]
+
     wait_for(lambda: "options" in panes(server.port))
     os.kill(server.process.pid, signal.SIGSTOP)
     slowest = 0.0
@@ -225,14 +238,18 @@ def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monk
         page.row(row(step))
         slowest = max(slowest, time.perf_counter() - began)
         time.sleep(0.01)
-    wait_for(lambda: page.lost)
+    monkeypatch.setattr(visdom_page, "TIMEOUT", 4.0)  # of the next requests; the one under way has its minute
     os.kill(server.process.pid, signal.SIGCONT)
-    wait_for(
-        lambda: panes(server.port).get("losses", {}).get("content", {}).get("data", [{}])[0].get("x", [0])[-1] == 12736
-    )
+    wait_for(lambda: shown_last() == 12736)
+    os.kill(server.process.pid, signal.SIGSTOP)
+    page.row(row(200))
+    wait_for(lambda: page.lost)
+    monkeypatch.setattr(visdom_page, "TIMEOUT", 60.0)
+    os.kill(server.process.pid, signal.SIGCONT)
+    wait_for(lambda: shown_last() == 12800)
     page.close()
 
-    assert slowest < 2  # nobody waited for an answer
+    assert slowest < 30  # nobody waited for an answer
 
 
 def test_the_server_does_without_torch() -> None:
