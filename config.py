@@ -38,7 +38,7 @@ Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
-Features = Literal["faces", "inception"]
+Features = Literal["faces", "imagenet", "inception"]
 Metric = Literal["fd", "kid_x1000", "coverage", "swd_x1000"]
 Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
@@ -406,8 +406,9 @@ class EvaluateConfig:
         n: samples, and real faces; at most half of those there are, the other half gives the floor.
         seed: seed of the first sample, and of the choice among real faces that are at hand; for n other samples take
             one that is n further.
-        features: faces, of the encoder that comes with the program; or inception, for FID as papers report it, which
-            needs requirements-extra.txt and a file of weights.
+        features: faces, of the encoder that comes with the program; imagenet, of EfficientNet-lite2, which knows
+            photographs; or inception, for FID as papers report it, which needs requirements-extra.txt and a file of
+            weights.
         fid_weights: file of Inception's weights; unset lets the library download them.
         image_size: height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.
         pairs: show samples beside the faces nearest to them in the report.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from config import ENCODER, CheckpointError, ConfigError, Features
-from gan import checkpoint, device
+from gan import checkpoint, device, imagenet
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.faces import Pack
 from gan.files import replacing
@@ -70,7 +70,8 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
     """The features that metrics compare.
 
     Args:
-        kind: `faces`, of the encoder that comes with the program, or `inception`, for FID as papers report it.
+        kind: `faces`, of the encoder that comes with the program; `imagenet`, of EfficientNet-lite2; or `inception`,
+            for FID as papers report it.
         fid_weights: file of Inception's weights; None lets the library download it.
         on: where to compute.
 
@@ -78,6 +79,8 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
         CheckpointError: a file of weights is missing, damaged, or of another network.
         ConfigError: a library is missing, or there is no network to download from.
     """
+    if kind == "imagenet":
+        return _imagenet(on)
     return _faces(ENCODER, on) if kind == "faces" else _inception(fid_weights, on)
 
 
@@ -93,12 +96,28 @@ def _faces(path: Path, on: torch.device) -> Extractor:
     encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
 
     def network(pixels: Tensor) -> Tensor:
-        faces = to_tensor(pixels.expand(-1, -1, -1, 3))
-        if faces.shape[-1] != SIZE:
-            faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
-        return encoder(faces.contiguous(memory_format=torch.channels_last))
+        return encoder(_sized(pixels).contiguous(memory_format=torch.channels_last))
 
     return Extractor(f"faces {_digest(path)}", FEATURES, network, on)
+
+
+def _imagenet(on: torch.device) -> Extractor:
+    network, path = imagenet.load("lite2")
+    network = device.place(network, on)
+
+    def look(pixels: Tensor) -> Tensor:
+        maps = network(_sized(pixels).contiguous(memory_format=torch.channels_last))
+        return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1)
+
+    return Extractor(f"imagenet {_digest(path)}", sum(network.widths[2:]), look, on)
+
+
+def _sized(pixels: Tensor) -> Tensor:
+    """Pixels (N, H, W, C) uint8 -> faces (N, 3, 96, 96) in [-1, 1]."""
+    faces = to_tensor(pixels.expand(-1, -1, -1, 3))
+    if faces.shape[-1] == SIZE:
+        return faces
+    return interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
 
 
 def _inception(path: Path | None, on: torch.device) -> Extractor:

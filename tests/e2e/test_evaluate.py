@@ -360,7 +360,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
         ("--n=10", "--n: must be at least 50; got 10"),
         ("--features=inception --fid_weights=none.pth", "none.pth: cannot be opened"),
         ("--fid_weights=none.pth", "--fid_weights are Inception's; add --features=inception"),
-        ("--features=eyes", "--features: expected one of faces, inception; got 'eyes'"),
+        ("--features=eyes", "--features: expected one of faces, imagenet, inception; got 'eyes'"),
         ("--report=report.pdf", "--report: expected a name ending in .png"),
         ("--fakes=others", "--fake"),
     ],

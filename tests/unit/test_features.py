@@ -238,3 +238,17 @@ def test_inception_without_its_library_says_how_to_install_it(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "torch_fidelity.feature_extractor_inceptionv3", None)
     with pytest.raises(ConfigError, match=r"pip install -r requirements-extra\.txt"):
         features.load("inception", None, CPU)
+
+
+def test_what_knows_photographs_sees_faces_too(faces: np.ndarray) -> None:
+    extractor = features.load("imagenet", None, CPU)
+    found = extractor(faces)
+    assert found.shape == (12, extractor.width)
+    assert extractor.name.startswith("imagenet ")
+    apart = torch.cdist(found, found) + 1e9 * torch.eye(12)
+    assert apart.min() > 0.1 * apart[apart < 1e8].mean()
+    torch.testing.assert_close(extractor(faces[[5, 3]]), found[[5, 3]], rtol=1e-3, atol=1e-3)
+    grey = faces[..., :1]
+    torch.testing.assert_close(extractor(grey), extractor(grey.repeat(3, 3)))
+    double = faces.repeat(2, 1).repeat(2, 2)
+    assert (extractor(double) - found).norm(dim=1).max() < apart.min()

@@ -1,0 +1,190 @@
+"""How many faces are broken, counted by looking (docs/look.md has the rule).
+
+python -m benchmarks.look draw --data_path=FOLDER --out=FOLDER NAME=CHECKPOINT ...
+    Draws sheets of 16 shuffled, nameless cells: so many samples of each generator, a tenth as many real faces and a
+    tenth with planted faults; and form.csv beside them, to be filled once for each look. key.json says which cell is
+    what: whoever looks must not see it. planted-1.png and so on show the planted faults; before anyone looks, those
+    that came out too faint are left out by drawing again with --faint=3,17 (and more --planted).
+python -m benchmarks.look count --out=FOLDER FORM FORM
+    Counts two filled forms, as Markdown.
+
+For the other question, which are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and `count --taken`.
+The sheets show real faces where the folder's are: not to be published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from benchmarks import faults
+from gan import sampling
+from gan.device import choose_device
+from gan.encoder import SIZE
+from gan.faces import Pack, open_pack
+
+SIDE, CELLS, EDGE, HEAD = 4, 16, 8, 20
+"""Cells along a sheet and in it; pixels between cells, and above each for its number."""
+
+ENLARGED = 192
+"""Pixels a cell is enlarged to."""
+
+REAL, PLANTED = "real", "planted: "
+
+MISSED, FALSE = 0.2, 0.1
+"""A look that misses so many of the planted, or calls so many of the real ones broken, does not count."""
+
+
+def main() -> None:
+    """Draw sheets, or count forms."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    drawing = verbs.add_parser("draw")
+    drawing.add_argument("generators", nargs="*", metavar="NAME=CHECKPOINT")
+    drawing.add_argument("--data_path", type=Path, required=True, help="real faces")
+    drawing.add_argument("--out", type=Path, required=True)
+    drawing.add_argument("--cells", type=int, default=128, help="samples of each generator, seeds 0, 1, 2, ...")
+    drawing.add_argument("--real", type=int, help="real faces; by default a tenth of the samples")
+    drawing.add_argument("--planted", type=int, help="faces with planted faults; by default a tenth of the samples")
+    drawing.add_argument("--faint", default="", help="numbers of planted faults to leave out, with commas")
+    drawing.add_argument("--seed", type=int, default=0, help="of the choice among real faces, and of the order")
+    drawing.set_defaults(do=draw)
+    counting = verbs.add_parser("count")
+    counting.add_argument("forms", nargs="+", type=Path)
+    counting.add_argument("--out", type=Path, required=True)
+    counting.add_argument("--taken", action="store_true", help="count what was taken for real, not what is broken")
+    counting.set_defaults(do=count)
+    options = parser.parse_args()
+    options.do(options)
+
+
+def draw(options: argparse.Namespace) -> None:
+    """Write the sheets, the form, the key, and the planted faults."""
+    pack = open_pack(options.data_path, SIZE)
+    tenth = math.ceil(options.cells * len(options.generators) / 10)
+    real, planted = (tenth if number is None else number for number in (options.real, options.planted))
+    faint = {int(number) for number in filter(None, options.faint.split(","))}
+    random = np.random.default_rng(options.seed)
+    cells: list[tuple[str, str, np.ndarray]] = []  # what it is, which, pixels
+    for name, checkpoint in (generator.split("=", 1) for generator in options.generators):
+        sampler = sampling.load(Path(checkpoint), choose_device(None))
+        pixels = np.concatenate(list(sampler.faces(range(options.cells))))
+        cells += [(name, f"seed {seed}", face) for seed, face in enumerate(pixels)]
+    chosen = random.permutation(len(pack.pixels))
+    cells += [(REAL, f"face {index}", pack.pixels[index]) for index in chosen[:real]]
+    cells += plant(pack, chosen[real : real + planted], faint, random, options.out)
+    order = random.permutation(len(cells))
+    key = dict[str, dict[str, str]]()
+    for number, start in enumerate(range(0, len(order), CELLS), 1):
+        some = [cells[index] for index in order[start : start + CELLS]]
+        save(sheet([face for *_, face in some]), options.out / "sheets" / f"sheet-{number:03d}.png")
+        key |= {f"{number:03d}-{place:02d}": {"is": kind, "which": of} for place, (kind, of, _) in enumerate(some, 1)}
+    (options.out / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
+    with open(options.out / "form.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("cell", "broken", "real"), *((cell, "", "") for cell in key)])
+    print(f"{len(cells)} cells on {math.ceil(len(cells) / CELLS)} sheets in {options.out / 'sheets'}")
+
+
+def plant(
+    pack: Pack, chosen: np.ndarray, faint: set[int], random: np.random.Generator, out: Path
+) -> list[tuple[str, str, np.ndarray]]:
+    """Real faces with faults of each kind in turn, but those that are too faint, which are numbered from 1."""
+    if not len(chosen):
+        return []
+    pixels = pack.pixels[np.sort(chosen)]
+    places, kinds = faults.eyes(pixels), list(faults.PLANTED.items())
+    spoilt = [spoil(pixels, places, random) for _, spoil in kinds]
+    found = [
+        (PLANTED + kinds[n % len(kinds)][0], f"number {n + 1}", spoilt[n % len(kinds)][n]) for n in range(len(pixels))
+    ]
+    for start in range(0, len(found), CELLS):
+        shown = sheet([face for *_, face in found[start : start + CELLS]], start)
+        save(shown, out / f"planted-{start // CELLS + 1}.png")
+    return [cell for number, cell in enumerate(found, 1) if number not in faint]
+
+
+def sheet(faces: list[np.ndarray], before: int = 0) -> Image.Image:
+    """Up to 16 faces, enlarged and numbered from `before` + 1."""
+    step = ENLARGED + EDGE
+    picture = Image.new("RGB", (SIDE * step + EDGE, SIDE * (step + HEAD) + EDGE), "white")
+    pen = ImageDraw.Draw(picture)
+    for number, face in enumerate(faces):
+        left, top = number % SIDE * step + EDGE, number // SIDE * (step + HEAD) + EDGE
+        pen.text((left, top), str(before + number + 1), "black", font_size=16)
+        enlarged = Image.fromarray(face).resize((ENLARGED, ENLARGED), Image.Resampling.BICUBIC)
+        picture.paste(enlarged, (left, top + HEAD))
+    return picture
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    """Write a picture, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path)
+
+
+def count(options: argparse.Namespace) -> None:
+    """Print, for each generator and for the real faces, what each look counted."""
+    key = json.loads((options.out / "key.json").read_text(encoding="utf-8"))
+    column = "real" if options.taken else "broken"
+    looks = [answers(form, key, column) for form in options.forms]
+    kinds = defaultdict[str, list[str]](list)
+    for cell, what in key.items():
+        kinds[what["is"]].append(cell)
+    if not options.taken:
+        for form, said in zip(options.forms, looks, strict=True):
+            planted = [said[cell] for kind, cells in kinds.items() if kind.startswith(PLANTED) for cell in cells]
+            real = [said[cell] for cell in kinds[REAL]]
+            valid = not planted or (np.mean(planted) > 1 - MISSED and np.mean(real) < FALSE)
+            print(
+                f"{form}: found {sum(planted)} of {len(planted)} planted, called {sum(real)} of {len(real)} real ones "
+                f"broken: this look {'counts' if valid else 'DOES NOT COUNT'}"
+            )
+    titles = [f"look {number}" for number in range(1, len(looks) + 1)]
+    print(f"\n| | cells | {' | '.join(titles)} | {'taken for real' if options.taken else column}, 95 % | kappa |")
+    print("| --- " * (len(looks) + 4) + "|")
+    for kind, cells in sorted(kinds.items()):
+        said = np.array([[look[cell] for cell in cells] for look in looks])
+        share = said.mean()
+        least, most = interval(share, len(cells))
+        agreed = f"{kappa(*said[:2]):.2f}" if len(looks) > 1 else ""
+        sums = " | ".join(map(str, said.sum(1)))
+        print(f"| {kind} | {len(cells)} | {sums} | {share:.1%} ({least:.1%} to {most:.1%}) | {agreed} |")
+
+
+def answers(form: Path, key: dict[str, Any], column: str) -> dict[str, int]:
+    """What a form says of each cell, 0 or 1.
+
+    Raises:
+        SystemExit: a cell is missing, or has no such answer.
+    """
+    with open(form, encoding="utf-8", newline="") as file:
+        said = {row["cell"]: row[column].strip() for row in csv.DictReader(file)}
+    wrong = [cell for cell in key if said.get(cell) not in ("0", "1")]
+    if wrong:
+        raise SystemExit(f"{form}: expected 0 or 1 under {column} for each cell; not so for {len(wrong)}: {wrong[:9]}")
+    return {cell: int(said[cell]) for cell in key}
+
+
+def interval(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of n."""
+    z = 1.96
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+
+def kappa(one: np.ndarray, other: np.ndarray) -> float:
+    """Cohen's: how far two looks agree beyond chance; 1 where both always say the same one thing."""
+    chance = one.mean() * other.mean() + (1 - one.mean()) * (1 - other.mean())
+    return 1.0 if chance == 1 else float(((one == other).mean() - chance) / (1 - chance))
+
+
+if __name__ == "__main__":
+    main()
