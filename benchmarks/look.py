@@ -148,13 +148,15 @@ def count(options: argparse.Namespace) -> None:
                 f"broken: this look {'counts' if valid else 'DOES NOT COUNT'}"
             )
     titles = [f"look {number}" for number in range(1, len(looks) + 1)]
-    print(f"\n| | cells | {' | '.join(titles)} | {'taken for real' if options.taken else column}, 95 % | kappa |")
+    print(
+        f"\n| | cells | {' | '.join(titles)} | {'taken for real' if options.taken else column}, 95 % | agree, kappa |"
+    )
     print("| --- " * (len(looks) + 4) + "|")
     for kind, cells in sorted(kinds.items()):
         said = np.array([[look[cell] for cell in cells] for look in looks])
         share = said.mean()
         least, most = interval(share, len(cells))
-        agreed = f"{kappa(*said[:2]):.2f}" if len(looks) > 1 else ""
+        agreed = f"{(said[0] == said[1]).mean():.0%}, {kappa(*said[:2]):.2f}" if len(looks) > 1 else ""
         sums = " | ".join(map(str, said.sum(1)))
         print(f"| {kind} | {len(cells)} | {sums} | {share:.1%} ({least:.1%} to {most:.1%}) | {agreed} |")
 

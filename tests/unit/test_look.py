@@ -100,7 +100,7 @@ def test_forms_are_counted_and_a_careless_look_does_not_count(
     said = capsys.readouterr().out
     assert "good.csv: found 5 of 5 planted, called 0 of 10 real ones broken: this look counts" in said
     assert "blind.csv: found 0 of 5 planted, called 0 of 10 real ones broken: this look DOES NOT COUNT" in said
-    assert "| g | 20 | 5 | 7 | 30.0% (14.5% to 51.9%) | 0.76 |" in said
+    assert "| g | 20 | 5 | 7 | 30.0% (14.5% to 51.9%) | 90%, 0.76 |" in said
     form(tmp_path / "half.csv", dict(list(good.items())[:3]))
     with pytest.raises(SystemExit, match="expected 0 or 1 under broken for each cell; not so for 32"):
         look.count(options(out=tmp_path, forms=[tmp_path / "half.csv"], taken=False))
