@@ -501,6 +501,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             return
         if content is not None and path is not None:
             keep_later(path, state.step, config.save_path or folder / "samples")
+        judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
         new = content is None and ranks.first
         named = config.run is not None
         with alone(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
@@ -508,7 +509,6 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
                 show(f"run: {run.folder}")
             if ranks.first:
                 run.write_config()
-            judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
             give_back_memory()
             sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:

@@ -161,7 +161,7 @@ def table(reals: Reals, sets: dict[tuple[str, float], Tensor], texture: dict[tup
         if fault not in REAL_ALL_THE_SAME and any(after >= before for before, after in pairwise(precisions)):
             wrong.append("precision")
         last = found[keys[-1]]
-        cells = [f"{value:.2f}" for value in distances] + [f"{value:.3f}" for value in precisions]
+        cells = [f"{value:.4g}" for value in distances] + [f"{value:.3f}" for value in precisions]
         rest = f"{last['recall']:.2f}, {last['coverage']:.2f}, {texture[keys[-1]]:.0f}"
         print(f"| {fault} | {' | '.join(cells)} | {rest} | {', '.join(wrong)} |", flush=True)
         blind += [fault] if wrong else []

@@ -227,7 +227,8 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
         return None
     extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
     with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
-        found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"] if path.is_file() else {}
+        own = state.step and path.is_file()  # a new run's folder may turn out to be another's
+        found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"] if own else {}
         best = found[config.eval_metric] if found.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
     return Judge(pack, training, held_out, extractor, sampler, config.eval_metric, best)

@@ -41,6 +41,17 @@ def seeded() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[None]:
+    """Give a visdom server minutes to start, and a page to send the last of it: the machine may be busy."""
+    from gan import visdom_page
+
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(visdom_page, "STARTING", 120.0)
+        change.setattr(visdom_page, "CLOSING", 120.0)
+        yield
+
+
 @pytest.fixture
 def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run an entry point as a user does, in a folder of its own.

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from gan import evaluation, visdom_page
+from gan import evaluation
 from gan.monitor import Monitor
 from gan.visdom_page import Server
 
@@ -51,16 +51,7 @@ LOOK = """
 })
 """
 
-pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(autouse=True, scope="module")
-def patient() -> Iterator[None]:
-    """Give a server minutes to start, and a page to send the last of it: the machine may be busy."""
-    with pytest.MonkeyPatch.context() as change:
-        change.setattr(visdom_page, "STARTING", 120.0)
-        change.setattr(visdom_page, "CLOSING", 120.0)
-        yield
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("patient")]
 
 
 @pytest.fixture(scope="module")

@@ -257,6 +257,17 @@ def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
         assert (tmp_path / "checkpoints" / run / "best.pt").is_file()
 
 
+def test_a_run_that_cannot_be_measured_leaves_no_folder_behind(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "ENCODER", tmp_path / "gone.pt")
+    make_faces(tmp_path / "faces", 60, size=32)
+    result = run_here("train.py", "--data_path=faces", "--run=r", "--max_epoch=1", *TINY.split())
+    assert result.returncode == 2
+    assert "gone.pt: no such checkpoint" in result.stderr
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_measuring_changes_nothing_in_the_training(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

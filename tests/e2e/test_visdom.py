@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,13 @@ import visdom
 
 from gan import visdom_assets, visdom_page
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 ROOT = Path(__file__).resolve().parents[2]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 OWN = Path(visdom.__file__).parent / "static"
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=bf16 --log_every=5".split()
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def patient() -> Iterator[None]:
-    """Give a server minutes to start, and a page to send the last of it: the machine may be busy."""
-    with pytest.MonkeyPatch.context() as change:
-        change.setattr(visdom_page, "STARTING", 120.0)
-        change.setattr(visdom_page, "CLOSING", 120.0)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from gan import visdom_assets, visdom_page
 from gan.health import Diagnosis
 from gan.visdom_page import Page, Server
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 ROOT = Path(__file__).resolve().parents[2]
 OWN = Path(__import__("visdom").__file__).parent / "static"
 PICTURE = np.zeros((20, 30, 3), np.uint8)
@@ -56,15 +58,6 @@ def wait_for(wanted: Callable[[], object], seconds: float = 120) -> None:
     while not wanted():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.1)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def patient() -> Iterator[None]:
-    """Give a server minutes to start, and a page to send the last of it: the machine may be busy."""
-    with pytest.MonkeyPatch.context() as change:
-        change.setattr(visdom_page, "STARTING", 120.0)
-        change.setattr(visdom_page, "CLOSING", 120.0)
-        yield
 
 
 @pytest.fixture
