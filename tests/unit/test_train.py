@@ -786,6 +786,10 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
 
     name = features.load("faces", None, CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0}
+    assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
+    state.step = 9
+    assert best_after(None) == values[metric]
+    (run.folder / "best.pt").unlink()
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
