@@ -25,6 +25,7 @@ ENCODER = RELEASED.with_name("face-encoder.pt")
 D_ENCODER = RELEASED.with_name("discriminator-encoder.pt")
 REFERENCE = RELEASED.with_name("face-reference.pt")
 WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
+DAMAGE = RELEASED.with_name("damage.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")
@@ -38,8 +39,8 @@ Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
-Features = Literal["faces", "imagenet", "inception"]
-Metric = Literal["fd", "kid_x1000", "coverage", "swd_x1000"]
+Features = Literal["imagenet", "faces", "inception"]
+Metric = Literal["fd_damage", "fd", "kid_x1000", "coverage", "swd_x1000"]
 Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
@@ -207,7 +208,7 @@ class TrainConfig:
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; left out
             where they would cost over 3 % of the time, but for the last where there was one before or a tenth of the
             budget is enough; 0 turns them off.
-        eval_metric: the metric by which best.pt is kept.
+        eval_metric: the metric by which best.pt is kept: fd_damage is FD times damage.
         save_every: epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.
         save_minutes: minutes between saves of latest.pt.
         tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
@@ -273,7 +274,7 @@ class TrainConfig:
     log_every: int = 50
     plot_every: int = 250
     eval_images: int = 10_000
-    eval_metric: Metric = "fd"
+    eval_metric: Metric = "fd_damage"
     save_every: int = 10
     save_minutes: float = 2.0
     tensorboard: bool = False
@@ -406,9 +407,9 @@ class EvaluateConfig:
         n: samples, and real faces; at most half of those there are, the other half gives the floor.
         seed: seed of the first sample, and of the choice among real faces that are at hand; for n other samples take
             one that is n further.
-        features: faces, of the encoder that comes with the program; imagenet, of EfficientNet-lite2, which knows
-            photographs; or inception, for FID as papers report it, which needs requirements-extra.txt and a file of
-            weights.
+        features: imagenet, of EfficientNet-lite2, which knows photographs; faces, of the encoder that comes with the
+            program; or inception, for FID as papers report it, which needs requirements-extra.txt and a file of
+            weights; unset: imagenet where its package is installed, else faces.
         fid_weights: file of Inception's weights; unset lets the library download them.
         image_size: height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.
         pairs: show samples beside the faces nearest to them in the report.
@@ -420,7 +421,7 @@ class EvaluateConfig:
     real: Path | None = None
     n: int = 5000
     seed: int = 0
-    features: Features = "faces"
+    features: Features | None = None
     fid_weights: Path | None = None
     image_size: int | None = None
     pairs: bool = False

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,13 @@ class RealSide:
 
 @dataclasses.dataclass
 class Samples:
-    """What is compared with the real faces: as a set, the first of them as pixels, and any of them by its place."""
+    """What is compared with the real faces: as a set, the first of them as pixels, and any of them by its place.
+
+    By what encoder copies are found, and what it sees in the samples, is known where there are faces to be copied.
+    """
 
     faces: FaceSet
+    copies: tuple[Extractor, Tensor] | None
     first: np.ndarray
     pixels: Callable[[np.ndarray], np.ndarray]
 
@@ -110,9 +114,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     device = choose_device(config.gpu)
     subject = open_subject(config, device)
     pack = open_real_pack(config, subject)
-    extractor = features.load(config.features, config.fid_weights, device)
+    extractor = features.measuring(device, config.features, config.fid_weights)
     real = open_reals(config, subject, pack, extractor)
-    samples = take_samples(config, subject, real, extractor)
+    copying = real.pack is not None and subject.pack is not real.pack
+    of_copies = features.load("faces", None, device) if copying else None  # taught to tell faces apart; and it is quick
+    samples = take_samples(config, subject, real, extractor, of_copies)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
         deviations = evaluation.deviations(real.reals, samples.faces, progress.update)
@@ -128,9 +134,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     }
     show(table(result))
     pairs = None
-    if real.pack is not None and subject.pack is not real.pack:
+    if real.pack is not None and samples.copies is not None:
         learnt = learnt_from(subject, real.pack)
-        copies = look_for_copies(samples.faces.features, learnt, extractor, result)
+        copies = look_for_copies(*samples.copies, learnt, result)
         if config.pairs:
             pairs = nearest_pairs(copies, samples, learnt)
         if subject.sampler and learnt.certain and len(learnt.held_out):
@@ -217,13 +223,15 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
             f"{SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels{grey}; give faces: "
             "--real=FOLDER"
         )
-    floor = reference.reals.measure_features(reference.other)
-    if len(reference.other) == reference.n:  # of texture it is known for all of them only
-        floor |= reference.floor
+    floor: Mapping[str, float] = reference.floor
+    if len(reference.other) < reference.n:  # of texture and damage it is known for all of them only
+        floor = reference.reals.measure_features(reference.other)
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 
-def take_samples(config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor) -> Samples:
+def take_samples(
+    config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor, of_copies: Extractor | None
+) -> Samples:
     """As many samples as there are real faces."""
     with bar("samples", real.n) as progress:
         if (pack := subject.pack) is not None:
@@ -232,29 +240,28 @@ def take_samples(config: EvaluateConfig, subject: Subject, real: RealSide, extra
             else:
                 chosen = np.random.default_rng(config.seed).permutation(len(pack.pixels))[: real.n]
             faces = evaluation.of_pack(pack, chosen, extractor, progress.update)
-            return Samples(faces, pack.pixels[chosen[:GAP]], lambda which: pack.pixels[chosen[which]])
+            copies = of_copies and (of_copies, features.of_pack(of_copies, pack, chosen))
+            return Samples(faces, copies, pack.pixels[chosen[:GAP]], lambda which: pack.pixels[chosen[which]])
         sampler = subject.sampler
         assert sampler is not None
 
         def again(which: np.ndarray) -> np.ndarray:
             return np.concatenate(list(sampler.faces([config.seed + i for i in which.tolist()])))
 
-        faces, first = drawn(sampler, range(config.seed, config.seed + real.n), extractor, progress)
-        return Samples(faces, first, again)
+        first, seen = list[np.ndarray](), list[Tensor]()
 
+        def extract(pixels: np.ndarray) -> Tensor:
+            if sum(map(len, first)) < GAP:
+                first.append(pixels)
+            if of_copies:
+                seen.append(of_copies(pixels))
+            progress.update(len(pixels))
+            return extractor(pixels)
 
-def drawn(sampler: Sampler, seeds: range, extractor: Extractor, progress: tqdm) -> tuple[FaceSet, np.ndarray]:
-    """The samples of `seeds` as a set, and the first of them as pixels."""
-    first: list[np.ndarray] = []
-
-    def extract(pixels: np.ndarray) -> Tensor:
-        if sum(map(len, first)) < GAP:
-            first.append(pixels)
-        progress.update(len(pixels))
-        return extractor(pixels)
-
-    faces = evaluation.face_set(sampler.faces(seeds), extract, len(seeds))
-    return faces, np.concatenate(first)[:GAP]
+        seeds = range(config.seed, config.seed + real.n)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.worst, real.n)
+        copies = of_copies and (of_copies, torch.cat(seen))
+        return Samples(faces, copies, np.concatenate(first)[:GAP], again)
 
 
 def learnt_from(subject: Subject, real: Pack) -> Learnt:
@@ -278,8 +285,8 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
     return Learnt(pack, training, held_out, certain)
 
 
-def look_for_copies(fakes: Tensor, learnt: Learnt, extractor: Extractor, result: dict[str, Any]) -> Copying:
-    """Compare samples with every face that they may be copies of; say and note what is found."""
+def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result: dict[str, Any]) -> Copying:
+    """Compare samples (N, F) with every face that they may be copies of; say and note what is found."""
     with bar("faces to be copied", len(learnt.training) + len(learnt.held_out)) as progress:
         seen, new = (
             features.of_pack(extractor, learnt.pack, some, progress.update)
@@ -357,7 +364,8 @@ def the_way_there(
         if other.images_seen in points or not 0 < other.images_seen <= present:
             continue
         with bar(path.name, n) as progress:
-            faces, _ = drawn(other, range(config.seed, config.seed + n), extractor, progress)
+            seen = progress_of(other.faces(range(config.seed, config.seed + n)), progress)
+            faces = evaluation.face_set(seen, extractor, extractor.worst, n)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
         show(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)")
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
@@ -367,6 +375,13 @@ def the_way_there(
     }
 
 
+def progress_of(batches: Iterable[np.ndarray], progress: tqdm) -> Iterator[np.ndarray]:
+    """The same batches; the bar moves as they come."""
+    for batch in batches:
+        yield batch
+        progress.update(len(batch))
+
+
 def measured_in_training(run: Path) -> list[dict[str, float]]:
     """The rows of a run's log that have metrics, oldest first."""
     wanted, found = ("images_seen", *METRICS), []
@@ -374,7 +389,8 @@ def measured_in_training(run: Path) -> list[dict[str, float]]:
     for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
         with contextlib.suppress(ValueError, KeyError, TypeError):  # cut short by a crash, or without metrics
             row = json.loads(line)
-            found.append({name: float(row[name]) for name in wanted})
+            if "fd" in row:
+                found.append({name: float(row[name]) for name in wanted if name in row})  # "damage" came later
     return found
 
 

@@ -296,7 +296,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
     finally:
         monitor.measured(since)
     before, best = judge.best, judge.is_best(found)
-    shown = f"FD {found['fd']:.1f}, coverage {found['coverage']:.2f}, SWD {found['swd_x1000']:.0f}"
+    shown = f"FD {found['fd']:.1f}, damage {found['damage']:.2f}, coverage {found['coverage']:.2f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if best:

@@ -14,6 +14,7 @@ import argparse
 import io
 import platform
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,9 +22,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from benchmarks import faults
-from gan import evaluation, features, images
+from gan import evaluation, features, imagenet, images, metrics
 from gan.device import choose_device, place
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.evaluation import Reals
@@ -111,11 +113,45 @@ def untrained(on: torch.device) -> Extractor:
     return Extractor("untrained 0", FEATURES, lambda pixels: network(to_tensor(pixels)), on)
 
 
+def lite(look: Callable[[imagenet.Lite, Tensor], Tensor], name: str) -> Callable[[torch.device], Extractor]:
+    """What EfficientNet-lite2 gives, looked at in another way: `look` makes of faces (N, 3, 96, 96) features (N, F)."""
+
+    def load(on: torch.device) -> Extractor:
+        network = place(imagenet.load("lite2")[0], on)
+        width = look(network, torch.zeros(1, 3, SIZE, SIZE, device=on)).shape[1]
+        return Extractor(f"lite2 {name}", width, lambda pixels: look(network, to_tensor(pixels)), on)
+
+    return load
+
+
+def means(maps: list[Tensor]) -> Tensor:
+    """The mean of each channel of maps (N, C, S, S), (N, D, R, R), ...: (N, C + D + ...)."""
+    return torch.cat([seen.mean((2, 3)) for seen in maps], 1)
+
+
+def eyes_enlarged(network: imagenet.Lite, faces: Tensor) -> Tensor:
+    """Means over the band where eyes usually are, enlarged to twice its size."""
+    band = interpolate(faces[:, :, 26:66, 8:88], size=(80, 160), mode="bicubic")
+    return means(network(band)[2:])
+
+
+EXTRACTORS: dict[str, Callable[[torch.device], Extractor]] = {
+    **{kind: partial(features.load, kind, None) for kind in ("imagenet", "faces")},
+    "stride 8": lite(lambda network, faces: means(network(faces)[2:3]), "stride 8"),
+    "stride 16": lite(lambda network, faces: means(network(faces)[3:4]), "stride 16"),
+    "stride 32": lite(lambda network, faces: means(network(faces)[4:]), "stride 32"),
+    "in ninths": lite(lambda network, faces: adaptive_avg_pool2d(network(faces)[3], 3).flatten(1), "in ninths"),
+    "eyes enlarged": lite(eyes_enlarged, "eyes enlarged"),
+    "untrained": untrained,
+}
+"""Candidates for what metrics compare."""
+
+
 def main() -> None:
     """Spoil, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
-    parser.add_argument("--features", default="faces,imagenet", help="with commas: faces, imagenet, untrained")
+    parser.add_argument("--features", default="imagenet,faces", help=f"with commas: {', '.join(EXTRACTORS)}")
     parser.add_argument("--n", type=int, default=2000, help="faces of each lot")
     parser.add_argument("--out", type=Path, help="folder for pictures of the faults")
     options = parser.parse_args()
@@ -129,20 +165,48 @@ def main() -> None:
             if options.out is not None and share == max(SHARES):
                 changed = np.flatnonzero((spoilt != other).any((1, 2, 3)))[:24]
                 images.save_picture(images.grid(spoilt[changed], columns=8), options.out / f"{fault}.png")
-    texture = swd(real, sets)
+    texture, shares = swd(real, sets), " | ".join(f"{share:.0%}" for share in (0.0, *SHARES))
+    worst = {key: seen.mean().item() for key, seen in known(features.measuring(on, "faces").worst, sets).items()}
     for kind in options.features.split(","):
-        extractor = untrained(on) if kind == "untrained" else features.load(kind, None, on)
+        extractor = EXTRACTORS[kind](on)
         print(f"\n{extractor.name}, {len(other):,} against {len(real):,} faces, {platform.machine()}\n")
-        table(Reals(extractor(real), {}, torch.ones(2)), {key: extractor(some) for key, some in sets.items()}, texture)
+        reals, seen = Reals(extractor(real), {}, torch.ones(2)), known(extractor, sets)
+        table(reals, seen, texture)
+        print(f"\n| fault | damage at {shares} | FD x damage at {shares} |")
+        print("| --- " * (2 * len(SHARES) + 3) + "|")
+        for fault in FAULTS:
+            fd = [metrics.between(reals.gaussian, metrics.gaussian(seen[key])) for key in keys_of(fault)]
+            damage = [worst[key] for key in keys_of(fault)]
+            both = [f"{a * b:.4g}" for a, b in zip(fd, damage, strict=True)]
+            print(f"| {fault} | {' | '.join([*(f'{value:.3f}' for value in damage), *both])} |", flush=True)
+
+
+def keys_of(fault: str) -> list[tuple[str, float]]:
+    """A fault in the order of its shares, none first."""
+    return [("none", 0.0), *((fault, share) for share in SHARES)]
+
+
+def known(
+    see: Callable[[np.ndarray], Tensor], sets: dict[tuple[str, float], np.ndarray]
+) -> dict[tuple[str, float], Tensor]:
+    """What is seen in each set; in faces that are as they were, it is as it was."""
+    before = sets["none", 0.0]
+    found = {("none", 0.0): see(before)}
+    for key, some in sets.items():
+        seen, changed = found["none", 0.0].clone(), torch.from_numpy((some != before).any((1, 2, 3)))
+        if changed.any():
+            seen[changed] = see(some[changed.numpy()])
+        found[key] = seen
+    return found
 
 
 def swd(real: np.ndarray, sets: dict[tuple[str, float], np.ndarray]) -> dict[tuple[str, float], float]:
     """The sliced Wasserstein distance of each set, x1000."""
     nothing = lambda pixels: torch.zeros(len(pixels), 1)  # noqa: E731
-    reals = Reals.of(evaluation.face_set([real], nothing, len(real)))
+    reals = Reals.of(evaluation.face_set([real], nothing, nothing, len(real)))
     found = {}
     for key, some in sets.items():
-        faces = evaluation.face_set([some], nothing, len(some))
+        faces = evaluation.face_set([some], nothing, nothing, len(some))
         found[key] = reals.measure_texture(faces.patches, faces.spectrum)["swd_x1000"]
     return found
 
@@ -155,7 +219,7 @@ def table(reals: Reals, sets: dict[tuple[str, float], Tensor], texture: dict[tup
     print("| --- " * (2 * len(SHARES) + 5) + "|")
     blind = []
     for fault in FAULTS:
-        keys = [("none", 0.0), *((fault, share) for share in SHARES)]
+        keys = keys_of(fault)
         distances, precisions = ([found[key][name] for key in keys] for name in ("fd", "precision"))
         wrong = ["FD"] if any(after <= before for before, after in pairwise(distances)) else []
         if fault not in REAL_ALL_THE_SAME and any(after >= before for before, after in pairwise(precisions)):

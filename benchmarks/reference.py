@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--about", default="the real faces that trained the released generator")
     parser.add_argument("--out", type=Path, default=REFERENCE)
     options = parser.parse_args()
-    extractor = features.load("faces", None, choose_device(None))
+    extractor = features.measuring(choose_device(None), "imagenet")
     pack = open_pack(options.data_path, SIZE)
     lots = evaluation.choose(pack, options.n, seed=0)
     with tqdm(total=2 * len(lots[0]), unit="face") as bar:

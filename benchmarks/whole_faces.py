@@ -1,9 +1,11 @@
-"""Teach which faces look whole: python -m benchmarks.whole_faces.
+"""Teach which faces look whole: python -m benchmarks.whole_faces --data_path=FOLDER.
 
 `benchmarks/whole_faces.csv` holds what somebody said of samples of the released generator, looked at one by one and
 enlarged: seed, and 1 where two eyes are there, whole and alike (or both closed), and nothing is smeared over the face,
 else 0. Seeds 20000 to 20479 were not chosen; those from 30000 on are the best fifth of 1,200 by what the others taught.
 A ridge regression learns the answers from what the measuring encoder sees, and goes to `checkpoints/whole-faces.pt`.
+So does the Gaussian of what it sees in 5,000 real faces of the folder, which says what faces are of their kind;
+without the option it stays as it is.
 Printed is how well it tells the samples that were not chosen apart when it has not learnt from them
 (cross-validation), as the share of pairs in the right order (AUC; 0.5 is chance), beside the discriminator's choice.
 
@@ -24,8 +26,11 @@ import torch
 from torch import Tensor
 
 from config import RELEASED, WHOLE_FACES
-from gan import checkpoint, features, sampling
+from gan import checkpoint, evaluation, features, sampling
 from gan.device import choose_device
+from gan.encoder import SIZE
+from gan.faces import open_pack
+from gan.features import Extractor
 
 ANSWERS, BLIND = (Path(__file__).with_name(name) for name in ("whole_faces.csv", "whole_faces_blind.csv"))
 GENERATOR = "4995be25"
@@ -44,6 +49,7 @@ PARTS, ORDERS = 8, 3
 def main() -> None:
     """Draw, learn, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_path", type=Path, help="real faces")
     parser.add_argument("--out", type=Path, default=WHOLE_FACES)
     options = parser.parse_args()
     if hashlib.sha256(RELEASED.read_bytes()).hexdigest()[: len(GENERATOR)] != GENERATOR:
@@ -73,7 +79,8 @@ def main() -> None:
     print(f"the regression {auc(guesses[unchosen], whole[unchosen]):.2f}; of its best tenth ", end="")
     print(f"{whole[unchosen][tenth].mean():.2f} are whole")
     credits = {"program": "AnimeGAN, benchmarks/whole_faces.py", "faces": len(seeds), "generator": GENERATOR}
-    content = {"weights": learn(seen, whole).float(), "extractor": extractor.name, "credits": credits}
+    kind = kind_of(options.data_path, extractor)
+    content = {"weights": learn(seen, whole).float(), "extractor": extractor.name, **kind, "credits": credits}
     checkpoint.save(options.out, content)
     print(f"{options.out}: {options.out.stat().st_size:,} bytes")
 
@@ -89,6 +96,16 @@ def main() -> None:
         cells = [(seed, answer) for chosen_by, seed, answer in blind if chosen_by == by]
         faults, same = sum(1 - answer for _, answer in cells), sum(seed in seeds for seed, _ in cells)
         print(f"chosen by {by}: {faults} of {len(cells)} not whole; {same} of them would be chosen today")
+
+
+def kind_of(faces: Path | None, extractor: Extractor) -> dict[str, Tensor]:
+    """The mean (F,) and covariance (F, F) of what the encoder sees in real faces, or those that are known."""
+    if faces is None:
+        content = checkpoint.load(WHOLE_FACES, required=("mean", "covariance"))
+        return {name: content[name] for name in ("mean", "covariance")}
+    pack = open_pack(faces, SIZE)
+    seen = features.of_pack(extractor, pack, evaluation.choose(pack, 5000, seed=0)[0]).double()
+    return {"mean": seen.mean(0).float(), "covariance": torch.cov(seen.T).float()}
 
 
 def learn(seen: Tensor, whole: Tensor) -> Tensor:

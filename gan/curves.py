@@ -20,7 +20,18 @@ BINS = 40
 """Of a histogram of logits."""
 
 
-METRICS = ("fd", "kid_x1000", "precision", "recall", "density", "coverage", "swd_x1000", "spectrum_db")
+METRICS = (
+    "fd_damage",
+    "damage",
+    "fd",
+    "kid_x1000",
+    "precision",
+    "recall",
+    "density",
+    "coverage",
+    "swd_x1000",
+    "spectrum_db",
+)
 """Columns of measurements, which are rare and never averaged."""
 
 
@@ -45,6 +56,7 @@ class Panel:
 
 PANELS = {
     "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
+    "damage": Panel("How damaged the samples' worst places look", "0 to 1, lower is better", {"damage": "damage"}),
     "shares": Panel(
         "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
     ),

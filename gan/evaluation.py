@@ -24,6 +24,8 @@ from gan.latent import stream
 from gan.sampling import BATCH, Sampler
 
 METRICS = {
+    "fd_damage": ("FD x damage", "lower", 2),
+    "damage": ("damage", "lower", 3),
     "fd": ("FD", "lower", 2),
     "kid_x1000": ("KID x1000", "lower", 2),
     "precision": ("precision", "higher", 3),
@@ -48,7 +50,7 @@ HALVES = 10
 """Random halves of the samples that give a metric's deviation."""
 
 TEXTURE_FACES, PATCHES = 4096, 16_384
-"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
+"""Faces of a set that texture, spectrum and damage look at, at most, and patches of each level taken from them."""
 
 CHUNK = 64
 """Faces that texture and spectrum look at in one go, at most."""
@@ -66,12 +68,14 @@ class FaceSet:
         patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
         spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
         counts: of how many faces each is the mean, (K,).
+        damage: how damaged the worst place of each face looks, (M,), see `gan.damage`.
     """
 
     features: Tensor
     patches: Mapping[int, Tensor]
     spectra: Tensor
     counts: Tensor
+    damage: Tensor
 
     @property
     def spectrum(self) -> Tensor:
@@ -79,15 +83,21 @@ class FaceSet:
         return mean_spectrum(self.spectra, self.counts)
 
 
-def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tensor], faces: int) -> FaceSet:
+def face_set(
+    batches: Iterable[np.ndarray],
+    extract: Callable[[np.ndarray], Tensor],
+    worst: Callable[[np.ndarray], Tensor],
+    faces: int,
+) -> FaceSet:
     """Take a set of faces in, some at a time.
 
     Args:
         batches: pixels (n, S, S, C) uint8, `faces` of them in all.
         extract: pixels -> features.
+        worst: pixels -> how damaged the worst place of each looks.
         faces: how many they are.
     """
-    found: list[Tensor] = []
+    found, damage = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
     spectra: list[Tensor] = []
     counts: list[int] = []
@@ -97,6 +107,7 @@ def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tens
     for batch in batches:
         found.append(extract(batch))
         some = batch[: max(0, looked - seen)]
+        damage.append(worst(some))
         for part in np.array_split(some, math.ceil(len(some) / chunk)) if len(some) else ():  # equal, for the halves
             images = to_tensor(torch.from_numpy(np.array(part))).contiguous()
             spectra.append(metrics.radial_spectrum(images))
@@ -105,7 +116,7 @@ def face_set(batches: Iterable[np.ndarray], extract: Callable[[np.ndarray], Tens
                 levels.setdefault(size, []).append(metrics.patches(level, each, random))
         seen += len(batch)
     patches = {size: torch.cat(parts) for size, parts in levels.items()}
-    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts))
+    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damage))
 
 
 class Reals:
@@ -143,7 +154,8 @@ class Reals:
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
         """Every metric of `fakes`, by its name in METRICS."""
-        return {**self.measure_features(fakes.features), **self.measure_texture(fakes.patches, fakes.spectrum)}
+        found = self.measure_features(fakes.features) | self.measure_texture(fakes.patches, fakes.spectrum)
+        return with_damage(found, fakes.damage)
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """The metrics that compare features (M, F)."""
@@ -160,6 +172,12 @@ class Reals:
             "swd_x1000": 1000 * sum(found) / len(found),
             "spectrum_db": spectrum_distance(self.spectrum, spectrum),
         }
+
+
+def with_damage(found: Mapping[str, float], damage: Tensor) -> dict[str, float]:
+    """Metrics with how damaged faces look, (M,), in the mean; and FD times that, which neither alone can flatter."""
+    mean = damage.mean().item()
+    return {**found, "damage": mean, "fd_damage": mean * found["fd"]}
 
 
 def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:
@@ -195,6 +213,7 @@ def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lam
             parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
             patches[size] = torch.cat([parts[group] for group in chosen])
         values |= reals.measure_texture(patches, mean_spectrum(fakes.spectra[chosen], fakes.counts[chosen]))
+        values = with_damage(values, fakes.damage[random.permutation(looked)[: looked // 2]])
         for name, value in values.items():
             found.setdefault(name, []).append(value)
         done(1)
@@ -241,11 +260,12 @@ class Judge:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
-            self.extractor(faces[:1])  # the first time is slower
-            looking = _seconds(lambda: self.extractor(faces)) / len(faces)
+            for look in (self.extractor, self.extractor.worst):
+                look(faces[:1])  # the first time is slower
+            looking = _seconds(lambda: (self.extractor(faces), self.extractor.worst(faces))) / len(faces)
             list(self.sampler.faces([0]))
             drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
-            few = face_set([faces], self.extractor, len(faces))
+            few = face_set([faces], self.extractor, self.extractor.worst, len(faces))
             least = _seconds(lambda: Reals.of(few).measure(few))  # however few they are
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
             self.seconds = texture + (2 * looking + drawing) * len(self.chosen)
@@ -255,7 +275,7 @@ class Judge:
         """The metrics of the generator as it is now; it is not changed."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
         faces = list(self.sampler.faces(range(JUDGED_SEEDS, JUDGED_SEEDS + len(self.chosen))))
-        found = reals.measure(face_set(faces, self.extractor, len(self.chosen)))
+        found = reals.measure(face_set(faces, self.extractor, self.extractor.worst, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
 
@@ -329,7 +349,7 @@ def of_pack(
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted = iter(known.split(CHUNK))
-    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), len(indices))
+    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), extractor.worst, len(indices))
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -347,7 +367,7 @@ class Reference:
     Args:
         reals: one lot.
         other: features of another lot, for the floor, (N, F).
-        floor: what the texture of the other lot gives.
+        floor: what the other lot gives, whole.
         n: faces of each lot that the file has.
         extractor: name of the extractor that made the features.
         about: what they are, in words.
@@ -377,7 +397,7 @@ def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, 
         "lots": [len(first.features), len(second.features)],
         "levels": levels,
         "spectrum": reals.spectrum,
-        "floor": reals.measure_texture(second.patches, second.spectrum),
+        "floor": reals.measure(second),
         "extractor": extractor,
         "about": about,
     }

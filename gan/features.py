@@ -15,14 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from config import ENCODER, CheckpointError, ConfigError, Features
+from config import DAMAGE, ENCODER, CheckpointError, ConfigError, Features
 from gan import checkpoint, device, imagenet
+from gan.command_line import show
+from gan.damage import Damage
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.faces import Pack
 from gan.files import replacing
 from gan.images import to_tensor
 
 BATCH = 100
+SIZE_OF_MEANS = 10**0.5
+"""What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
@@ -40,6 +44,7 @@ class Extractor:
         network: uint8 pixels (N, H, W, C) on its device -> (N, width).
         device: where it computes.
         batch: faces it gets at a time.
+        worst: pixels -> how damaged the worst place of each face looks, (N,), see `gan.damage`.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Extractor:
     network: Callable[[Tensor], Tensor]
     device: torch.device
     batch: int = BATCH
+    worst: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Pixels (N, H, W, C) uint8, colour or grey -> (N, width) float32, on the CPU."""
@@ -70,7 +76,7 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
     """The features that metrics compare.
 
     Args:
-        kind: `faces`, of the encoder that comes with the program; `imagenet`, of EfficientNet-lite2; or `inception`,
+        kind: `imagenet`, of EfficientNet-lite2; `faces`, of the encoder that comes with the program; or `inception`,
             for FID as papers report it.
         fid_weights: file of Inception's weights; None lets the library download it.
         on: where to compute.
@@ -81,10 +87,56 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
     """
     if kind == "imagenet":
         return _imagenet(on)
-    return _faces(ENCODER, on) if kind == "faces" else _inception(fid_weights, on)
+    return _faces(on) if kind == "faces" else _inception(fid_weights, on)
 
 
-def _faces(path: Path, on: torch.device) -> Extractor:
+def measuring(
+    on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
+) -> Extractor:
+    """What quality is measured by: features, and with them how damaged faces look.
+
+    Args:
+        on: where to compute.
+        kind: which features; None takes imagenet, or where its package is missing, which is said, faces.
+        fid_weights: as for `load`.
+        before: name of the features that were used so far, where these are to go on.
+
+    Raises:
+        CheckpointError: as `load`; or the file of the network that finds damage is missing or damaged.
+        ConfigError: as `load`.
+    """
+    network = damage_network(on)
+    worst = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.worst(_sized(pixels))[:, None], on)
+    try:
+        old = kind is None and before is not None and before.startswith("faces")
+        made = load("faces" if old else kind or "imagenet", fid_weights, on)
+    except ConfigError as error:
+        if kind is not None:
+            raise
+        show(f"{error}; until then it is measured by the program's own encoder, --features=faces")
+        made = load("faces", None, on)
+    return dataclasses.replace(made, worst=lambda pixels: worst(pixels)[:, 0])
+
+
+def damage_network(on: torch.device) -> Damage:
+    """The network that finds damage, on its device.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    if not DAMAGE.is_file():
+        raise CheckpointError(
+            f"{DAMAGE}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
+            "git checkout -- checkpoints; train.py does without it with --eval_images=0"
+        )
+    content = checkpoint.load(DAMAGE, required=("damage",))
+    network = Damage().eval()
+    checkpoint.load_weights(network, content["damage"], "damage", DAMAGE)
+    return device.place(network, on).requires_grad_(False)
+
+
+def _faces(on: torch.device) -> Extractor:
+    path = ENCODER
     if not path.is_file():
         raise CheckpointError(
             f"{path}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
@@ -107,9 +159,9 @@ def _imagenet(on: torch.device) -> Extractor:
 
     def look(pixels: Tensor) -> Tensor:
         maps = network(_sized(pixels).contiguous(memory_format=torch.channels_last))
-        return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1)
+        return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1) / SIZE_OF_MEANS
 
-    return Extractor(f"imagenet {_digest(path)}", sum(network.widths[2:]), look, on)
+    return Extractor(f"lite2 {_digest(path)}", sum(network.widths[2:]), look, on)
 
 
 def _sized(pixels: Tensor) -> Tensor:

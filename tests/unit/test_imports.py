@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = (
     "config gan.files",
     "gan.images gan.losses gan.augment gan.latent gan.metrics gan.synthetic gan.debugger gan.encoder "
-    "gan.visdom_assets gan.torchvision_data gan.curves gan.pictures gan.imagenet",
+    "gan.visdom_assets gan.torchvision_data gan.curves gan.pictures gan.imagenet gan.damage",
     "model gan.command_line gan.device gan.ema gan.health",
     "gan.faces gan.checkpoint gan.monitor gan.visdom_page gan.book_weights gan.tensorboard_log gan.plan gan.ranks "
     "gan.run_report",

@@ -345,7 +345,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
             times.append(1)
             slept[0] += 500.0 if len(times) == 3 else 0.0
             self.seconds = 500.0 if len(times) == 3 else 0.1
-            return {"fd": 1.0, "coverage": 1.0, "swd_x1000": 1.0}
+            return {"fd": 1.0, "coverage": 1.0, "damage": 0.5, "fd_damage": 0.5, "swd_x1000": 1.0}
 
         def is_best(self, found: object) -> bool:
             return False
@@ -784,7 +784,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
         assert judge is not None
         return judge.best
 
-    name = features.load("faces", None, CPU).name
+    name = features.load("imagenet", None, CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0}
     assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
     state.step = 9
@@ -793,5 +793,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
+    before = features.load("faces", None, CPU).name  # of before quality went by others: it goes on as it began
+    assert best_after({"evaluation": {"features": before, **values}}) == values[metric]
     assert best_after({"evaluation": values}) is None
     assert best_after({"something": 1}) is None

@@ -1,0 +1,67 @@
+"""A small network that finds where a drawn face is damaged: an eye bent, smeared, put in from another face. Pure."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+PLACES = 24
+"""Places each way that it judges in a face of 96 pixels."""
+
+WIDTHS = 32, 64, 96, 160
+"""Channels at a half, a quarter, an eighth and a sixteenth of a face's size."""
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to what goes in: (N, C, S, S) -> the same."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(True),
+            nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, S, S) -> the same."""
+        return (x + self.branch(x)).relu()
+
+
+class Damage(nn.Module):
+    """Faces (N, 3, 96, 96) in [-1, 1] -> logits (N, 24, 24) of each place being damaged.
+
+    Down to 6 pixels, where it sees the face as a whole, and up again with shortcuts (Ronneberger et al. 2015, U-Net).
+    `benchmarks/damage.py` taught it, with real faces and damage done to them; it has never seen a generated face.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        half, quarter, eighth, sixteenth = WIDTHS
+        self.stem = shrink(3, half)
+        self.quarter = nn.Sequential(shrink(half, quarter), Residual(quarter))
+        self.eighth = nn.Sequential(shrink(quarter, eighth), Residual(eighth))
+        self.sixteenth = nn.Sequential(shrink(eighth, sixteenth), Residual(sixteenth))
+        self.to_eighth, self.up_eighth = nn.Conv2d(sixteenth, eighth, 1), Residual(eighth)
+        self.to_quarter, self.up_quarter = nn.Conv2d(eighth, quarter, 1), Residual(quarter)
+        self.out = nn.Conv2d(quarter, 1, 1)
+
+    def forward(self, faces: Tensor) -> Tensor:
+        """(N, 3, S, S) -> (N, S / 4, S / 4)."""
+        quarter = self.quarter(self.stem(faces))
+        eighth = self.eighth(quarter)
+        x = self.up_eighth(eighth + interpolate(self.to_eighth(self.sixteenth(eighth)), scale_factor=2))
+        x = self.up_quarter(quarter + interpolate(self.to_quarter(x), scale_factor=2))
+        return self.out(x)[:, 0]
+
+    def worst(self, faces: Tensor) -> Tensor:
+        """How damaged the worst place of each face looks, (N, 3, 96, 96) -> (N,), from 0 to 1."""
+        return torch.sigmoid(self(faces).flatten(1).amax(1))
+
+
+def shrink(inputs: int, outputs: int) -> nn.Sequential:
+    """(N, inputs, 2 S, 2 S) -> (N, outputs, S, S)."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(True))
