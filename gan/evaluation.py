@@ -50,7 +50,10 @@ HALVES = 10
 """Random halves of the samples that give a metric's deviation."""
 
 TEXTURE_FACES, PATCHES = 4096, 16_384
-"""Faces of a set that texture, spectrum and damage look at, at most, and patches of each level taken from them."""
+"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
+
+DAMAGE_FACES = 2048
+"""Faces of a set in which damage is looked for, at most: its mean is known to 0.004 then."""
 
 CHUNK = 64
 """Faces that texture and spectrum look at in one go, at most."""
@@ -107,7 +110,7 @@ def face_set(
     for batch in batches:
         found.append(extract(batch))
         some = batch[: max(0, looked - seen)]
-        damage.append(worst(some))
+        damage.append(worst(batch[: max(0, min(faces, DAMAGE_FACES) - seen)]))
         for part in np.array_split(some, math.ceil(len(some) / chunk)) if len(some) else ():  # equal, for the halves
             images = to_tensor(torch.from_numpy(np.array(part))).contiguous()
             spectra.append(metrics.radial_spectrum(images))
@@ -213,7 +216,7 @@ def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lam
             parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
             patches[size] = torch.cat([parts[group] for group in chosen])
         values |= reals.measure_texture(patches, mean_spectrum(fakes.spectra[chosen], fakes.counts[chosen]))
-        values = with_damage(values, fakes.damage[random.permutation(looked)[: looked // 2]])
+        values = with_damage(values, fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]])
         for name, value in values.items():
             found.setdefault(name, []).append(value)
         done(1)

@@ -55,9 +55,10 @@ def test_a_set_holds_features_of_all_faces_and_texture_of_some(monkeypatch: pyte
     six = torch.from_numpy(faces[:6]).permute(0, 3, 1, 2) / 127.5 - 1
     torch.testing.assert_close(whole.spectra[0], metrics.radial_spectrum(six))
     monkeypatch.setattr(evaluation, "TEXTURE_FACES", 70)
+    monkeypatch.setattr(evaluation, "DAMAGE_FACES", 60)
     some = as_set(faces)
     assert len(some.features) == 130
-    assert len(some.damage) == 70
+    assert len(some.damage) == 60
     assert len(some.spectra) == 9 + 4  # sixes of the first 50, and of the next 20
     assert len(some.patches[32]) == 70 * (evaluation.PATCHES // 70)
 
