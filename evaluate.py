@@ -224,8 +224,9 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
             "--real=FOLDER"
         )
     floor: Mapping[str, float] = reference.floor
-    if len(reference.other) < reference.n:  # of texture and damage it is known for all of them only
-        floor = reference.reals.measure_features(reference.other)
+    if len(reference.other) < reference.n:  # of texture it is known for all of them only
+        worst = torch.tensor([reference.floor["damage"]])  # a mean, whatever their number
+        floor = evaluation.with_damage(reference.reals.measure_features(reference.other), worst)
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 

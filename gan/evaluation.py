@@ -257,7 +257,7 @@ class Judge:
     @functools.cached_property
     def reals(self) -> Reals:
         """The real faces."""
-        return Reals.of(of_pack(self.pack, self.chosen, self.extractor))
+        return Reals.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def cost(self) -> float:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
@@ -265,13 +265,16 @@ class Judge:
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
             for look in (self.extractor, self.extractor.worst):
                 look(faces[:1])  # the first time is slower
-            looking = _seconds(lambda: (self.extractor(faces), self.extractor.worst(faces))) / len(faces)
+            seeing, judging = (
+                _seconds(functools.partial(look, faces)) for look in (self.extractor, self.extractor.worst)
+            )
+            looking = (2 * seeing + judging) / len(faces)  # at real faces too, but for damage
             list(self.sampler.faces([0]))
             drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             few = face_set([faces], self.extractor, self.extractor.worst, len(faces))
             least = _seconds(lambda: Reals.of(few).measure(few))  # however few they are
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
-            self.seconds = texture + (2 * looking + drawing) * len(self.chosen)
+            self.seconds = texture + (looking + drawing) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
@@ -346,13 +349,17 @@ def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
 
 
 def of_pack(
-    pack: Pack, indices: np.ndarray, extractor: Extractor, done: Callable[[int], object] = lambda n: None
+    pack: Pack,
+    indices: np.ndarray,
+    extractor: Extractor,
+    done: Callable[[int], object] = lambda n: None,
+    damage: bool = True,
 ) -> FaceSet:
-    """Some faces of a pack as a set; their features are kept beside the pack."""
+    """Some faces of a pack as a set; their features are kept beside the pack. Without `damage` it is not looked for."""
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
-    wanted = iter(known.split(CHUNK))
-    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), extractor.worst, len(indices))
+    wanted, worst = iter(known.split(CHUNK)), extractor.worst if damage else lambda pixels: torch.zeros(len(pixels))
+    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), worst, len(indices))
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
