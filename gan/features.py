@@ -25,6 +25,8 @@ from gan.files import replacing
 from gan.images import to_tensor
 
 BATCH = 100
+NARROW_BATCH = 20
+"""Faces at a time where a processor computes and many channels are in play: twice as fast as 100, which leave its cache."""
 SIZE_OF_MEANS = 10**0.5
 """What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
 INCEPTION = (
@@ -161,7 +163,8 @@ def _imagenet(on: torch.device) -> Extractor:
         maps = network(_sized(pixels).contiguous(memory_format=torch.channels_last))
         return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1) / SIZE_OF_MEANS
 
-    return Extractor(f"lite2 {_digest(path)}", sum(network.widths[2:]), look, on)
+    batch = NARROW_BATCH if on.type == "cpu" else BATCH
+    return Extractor(f"lite2 {_digest(path)}", sum(network.widths[2:]), look, on, batch)
 
 
 def _sized(pixels: Tensor) -> Tensor:
