@@ -26,7 +26,7 @@ from gan.images import to_tensor
 
 BATCH = 100
 NARROW_BATCH = 20
-"""Faces at a time where a processor computes and many channels are in play: twice as fast as 100, which leave its cache."""
+"""Of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache."""
 SIZE_OF_MEANS = 10**0.5
 """What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
 INCEPTION = (
