@@ -11,9 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-BEFORE: Mapping[str, Any] = {"projected": False, "patch": False, "up": "transposed", "growth": "book"}
+BEFORE: Mapping[str, Any] = {
+    "projected": False,
+    "d_encoder": "faces",
+    "patch": False,
+    "up": "transposed",
+    "growth": "book",
+}
 """What networks have whose checkpoints do not know these options, which came later."""
-RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.0}
+RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.0, "head_penalty": 0.0}
 """The same of whole runs."""
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"
@@ -34,6 +40,7 @@ SYNTHETIC = Path("synthetic")
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
 ToRGB = Literal["book", "smooth", "slim"]
+DEncoder = Literal["faces", "lite0"]
 Up = Literal["transposed", "nearest"]
 Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
@@ -76,6 +83,7 @@ class ModelConfig:
         widths: channels of both networks at each of `resolutions`; None takes them from ngf and ndf.
         depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
         projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
+        d_encoder: which one.
         patch: whether its heads then judge each place of a face, see `gan.losses`.
         up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
         growth: through which sizes the generator's maps grow, see `growing`.
@@ -92,6 +100,7 @@ class ModelConfig:
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
     projected: bool = False
+    d_encoder: DEncoder = "faces"
     patch: bool = False
     up: Up = "transposed"
     growth: Growth = "book"
@@ -161,8 +170,10 @@ class TrainConfig:
             24, ... for faces of 48, 96 and 192), as 256,128,64,32 for faces of 96, in place of ngf and ndf.
         depths: residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.
         d_norm: normalisation in the discriminator.
-        projected: let the discriminator also judge by what an encoder sees that comes with the program and knows anime
-            faces: good faces come sooner by far; --noprojected trains from nothing.
+        projected: let the discriminator also judge by what a trained encoder sees: good faces come sooner by far;
+            --noprojected trains from nothing.
+        d_encoder: which one: lite0, which knows photographs, a package; or faces, the small one that comes with the
+            program and knows anime faces alone.
         patch: with projected: take the loss at each place of a face, so that a broken one counts in full; --nopatch
             takes it of the mean of all places.
         up: how the generator of dcgan doubles its size: by the book's transposed convolutions, which draw
@@ -178,6 +189,8 @@ class TrainConfig:
         penalty_weight: weight of the penalty, per step.
         penalty_every: steps between penalties; each is weighted up by this.
         penalty_noise: standard deviation of the noise of the approximate penalty, in units of [-1, 1] images.
+        head_penalty: with projected: weight of the same penalty on what judges by the encoder, at what it sees, whose
+            units penalty_noise then is in; 0: none.
         clip: the discriminator's weights are clipped to this size after each of its steps; 0: they are not.
         lr1: learning rate of the generator.
         lr2: learning rate of the discriminator.
@@ -242,6 +255,7 @@ class TrainConfig:
     depths: tuple[int, ...] | None = None
     d_norm: Norm = "none"
     projected: bool = True
+    d_encoder: DEncoder = "lite0"
     patch: bool = True
     up: Up = "nearest"
     growth: Growth = "doubling"
@@ -251,6 +265,7 @@ class TrainConfig:
     penalty_weight: float = 0.02
     penalty_every: int = 8
     penalty_noise: float = 0.1
+    head_penalty: float = 0.3
     clip: float = 0.0
     lr1: float = 6e-4
     lr2: float = 6e-4
@@ -639,6 +654,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "penalty_weight": (0, math.inf),
     "penalty_every": (1, math.inf),
     "penalty_noise": (1e-4, 10),
+    "head_penalty": (0, math.inf),
     "clip": (0, math.inf),
     "lr1": (0, 1),
     "lr2": (0, 1),

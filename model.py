@@ -8,7 +8,8 @@ its weights have the names `main.0.weight`, ... At 96 pixels a face of the book 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -17,11 +18,19 @@ from torch.nn.functional import conv_transpose2d, interpolate
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import is_parametrized
 
-from config import Arch, ModelConfig, Norm, ToRGB
+from config import Arch, DEncoder, ModelConfig, Norm, ToRGB
+from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
 FEW_PIXELS = 6
 """Pixels up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs."""
+
+
+LITE0_SCALES = 10.2, 9.1, 7.4
+"""What EfficientNet-lite0's maps are divided by: their root mean square over anime faces."""
+
+MIXED = 48, 64, 112
+"""Channels that they are mixed to."""
 
 
 class Generator(nn.Module):
@@ -69,7 +78,8 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
-        self.projected, self.patch = Projected() if config.projected else None, config.patch
+        self.projected = Projected(config.d_encoder) if config.projected else None
+        self.patch = config.patch
 
     def forward(self, faces: Tensor, seen: list[Tensor] | None = None) -> Tensor:
         """Judge faces: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
@@ -92,6 +102,11 @@ class Discriminator(nn.Module):
         """What its frozen encoder makes of faces, which does not change in training; nothing where there is none."""
         return [] if self.projected is None else self.projected.look(faces)
 
+    def judges(self) -> list[Callable[[Tensor], Tensor]]:
+        """Its heads, each from the map that it sees to its logits: (N, C, R, R) -> (N, P), or without `patch` (N,)."""
+        heads = [] if self.projected is None else self.projected.heads
+        return [functools.partial(_places, head, self.patch) for head in heads]
+
     def freeze(self, layers: int) -> None:
         """Let the first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator").
 
@@ -107,29 +122,47 @@ class Discriminator(nn.Module):
         return self.main(faces).flatten()
 
 
+def _places(head: nn.Module, patch: bool, seen: Tensor) -> Tensor:
+    logits = head(seen).flatten(1)
+    return logits if patch else logits.mean(1)
+
+
 class Projected(nn.Module):
     """Judges faces by what a frozen encoder sees at three depths (Sauer et al. 2021, "Projected GANs converge faster").
 
-    The encoder knows faces before the training begins, so that the generator learns at once what a face is and how
-    they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must see.
-    Here it has no weights: `load` gives it those that come with the program, a checkpoint its own.
+    The encoder knows what pictures hold before the training begins, so that the generator learns at once what a face is
+    and how they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must
+    see.
+
+    Args:
+        kind: of encoder: lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which
+            has none here: `load` gives it those that come with the program, a checkpoint its own.
+        width: channels in the heads.
+
+    Raises:
+        ConfigError: the package is not installed.
     """
 
     scales: Tensor
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, kind: DEncoder, width: int = 64) -> None:
         super().__init__()
-        self.encoder = frozen(fused(Encoder().eval()))
-        self.register_buffer("scales", torch.ones(len(WIDTHS) - 1))
-        self.heads = nn.ModuleList(
-            head(seen, width, halvings) for seen, halvings in zip(WIDTHS[1:], (2, 1, 0), strict=True)
-        )
+        if kind == "lite0":
+            self.encoder = frozen(imagenet.load(kind, depths=4), saved=False)
+            self.mixing = frozen(Mixing(self.encoder.widths[1:], MIXED))
+            widths, scales = MIXED, torch.tensor(LITE0_SCALES)
+        else:
+            self.encoder, self.mixing = frozen(fused(Encoder().eval())), None
+            widths, scales = WIDTHS[1:], torch.ones(len(WIDTHS) - 1)
+        self.register_buffer("scales", scales)
+        seen = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
+        self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in seen)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
         """Take a trained encoder.
 
         Args:
-            weights: of `gan.encoder.Encoder`.
+            weights: of `gan.encoder.Encoder`, with kind faces.
             scales: what its three depths are divided by, (3,).
         """
         encoder = Encoder()
@@ -138,13 +171,43 @@ class Projected(nn.Module):
         self.scales.copy_(scales)
 
     def look(self, faces: Tensor) -> list[Tensor]:
-        """(N, C, S, S) in [-1, 1] -> what the encoder sees at three depths, (N, 48, S/4, S/4) and so on."""
-        maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))
-        return [seen / scale for seen, scale in zip(maps, self.scales, strict=True)]
+        """(N, C, S, S) in [-1, 1] -> what the encoder sees at three depths: at S/4, S/8 and S/16 pixels."""
+        maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))[-3:]
+        scaled = [seen / scale for seen, scale in zip(maps, self.scales, strict=True)]
+        return scaled if self.mixing is None else self.mixing(scaled)
 
     def forward(self, seen: list[Tensor]) -> Tensor:
         """What `look` has seen in N faces -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
         return torch.stack([head(depth).flatten(1) for head, depth in zip(self.heads, seen, strict=True)], 1)
+
+
+class Mixing(nn.Module):
+    """Mixes an encoder's maps at random and for good: their channels, and into each map the deeper ones.
+
+    What an encoder finds telling lies in few channels, by which alone heads would judge; mixed, they have to judge by
+    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2).
+
+    Args:
+        widths: channels of the maps, finest first, each twice the size of the next.
+        mixed: channels that they are mixed to.
+    """
+
+    def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
+        super().__init__()
+        pairs = zip(widths, mixed, strict=True)
+        across = [nn.Conv2d(width, wider, 1, bias=False) for width, wider in pairs]
+        down = [nn.Conv2d(deeper, finer, 3, 1, 1, bias=False) for finer, deeper in pairwise(mixed)]
+        for conv in across + down:
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="linear")
+        self.across, self.down = nn.ModuleList(across), nn.ModuleList(down)
+
+    def forward(self, maps: list[Tensor]) -> list[Tensor]:
+        """Maps (N, C, R, R) -> (N, D, R, R)."""
+        mixed = [conv(seen) for conv, seen in zip(self.across, maps, strict=True)]
+        for i in reversed(range(len(self.down))):
+            around = interpolate(self.down[i](mixed[i + 1]), scale_factor=2, mode="bilinear")
+            mixed[i] = (mixed[i] + around) * 0.5**0.5
+        return mixed
 
 
 def head(seen: int, width: int, halvings: int) -> nn.Sequential:

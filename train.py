@@ -41,7 +41,7 @@ from gan.ranks import Ranks, joined
 from gan.run import Run, TrainingState
 from gan.sampling import BATCH
 from gan.sittings import alone, checkpoint_to_resume, keep_later, stop_signals
-from gan.step import Called, Step, judged
+from gan.step import Called, Step, Views, judged
 
 CLOSING_SECONDS = 2.0
 """What a preview and a save take at the end of a run that was taken up again; at the beginning they are timed."""
@@ -166,13 +166,8 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
         parts: of the batch, one after another; their gradients add up to those of the whole.
     """
     run, state, monitor, real = step.run, step.state, step.monitor, step.real
-    config, n, mine = run.config, run.config.batch_size, run.ranks.part(run.config.batch_size)
-    turn = state.step // config.d_every  # the discriminator's own steps
-    penalised, noise = config.penalty != "none" and due(turn, config.penalty_every), None
-    if penalised:
-        source = torch.Generator(run.device).manual_seed(int(step.random("penalty").integers(2**31)))
-        noise = losses.penalty_noise(config.penalty, real, n, source)
-        noise = None if noise is None else noise[mine]
+    config, turn = run.config, state.step // run.config.d_every  # the discriminator's own steps
+    penalised = config.penalty != "none" and due(turn, config.penalty_every)
     state.d_optimizer.zero_grad(set_to_none=True)
     told: list[dict[str, Tensor]] = []
     logits: list[tuple[Tensor, Tensor]] = []
@@ -182,14 +177,11 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
             real_logits, fake_logits = judged(step.called.trained_discriminator, views, config.d_norm == "batch")
             d_loss = loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
             if penalised:  # lazy: rarer, so weighted up
-                plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
-                batch = views.real, plain[0], views.fake, plain[1]  # heads have spectral norm
-                part_noise = None if noise is None else noise[part]
-                penalties = losses.gradient_penalties(
-                    config.penalty, state.discriminator.plain, *batch, part_noise, config.penalty_noise
-                )
-                loss = loss + config.penalty_every * config.penalty_weight * sum(penalties.values())
-                told.append(penalties)
+                slopes, head_slopes = penalties(step, part, views, real_logits, fake_logits)
+                penalty = config.penalty_weight * sum(slopes.values())
+                penalty = penalty + config.head_penalty * sum(head_slopes.values())
+                loss = loss + config.penalty_every * penalty
+                told.append({**slopes, **head_slopes})
         (loss * (len(views.real) / len(real))).backward()
         told.append({"d_loss": d_loss})
         logits.append((real_logits, fake_logits))
@@ -200,6 +192,31 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
         monitor.add_logits(*pair)
     if config.clip:
         clip(state.discriminator, config.clip)
+
+
+def penalties(
+    step: Step, part: slice, views: Views, real_logits: Tensor, fake_logits: Tensor
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """How steep the discriminator is at faces and at samples: its own layers at pictures, its heads at what they see.
+
+    Args:
+        step: the step.
+        part: of the batch.
+        views: what the discriminator saw of it.
+        real_logits: what it made of the faces.
+        fake_logits: of the samples.
+    """
+    config, discriminator = step.run.config, step.state.discriminator
+    kind, scale = config.penalty, config.penalty_noise
+    (noise,) = step.penalty_noise("penalty", [views.real], part)
+    real, fake = (logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits))
+    slopes = losses.gradient_penalties(kind, discriminator.plain, views.real, real, views.fake, fake, noise, scale)
+    if discriminator.projected is None or not config.head_penalty:
+        return slopes, {}
+    head_noise = step.penalty_noise("head_penalty", views.real_seen, part)
+    heads = discriminator.judges()
+    seen = views.real_seen, real_logits[:, 1:], views.fake_seen, fake_logits[:, 1:]
+    return slopes, losses.head_penalties(kind, heads, *seen, head_noise, scale)
 
 
 def generator_step(step: Step, parts: list[slice]) -> None:

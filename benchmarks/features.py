@@ -117,7 +117,7 @@ def lite(look: Callable[[imagenet.Lite, Tensor], Tensor], name: str) -> Callable
     """What EfficientNet-lite2 gives, looked at in another way: `look` makes of faces (N, 3, 96, 96) features (N, F)."""
 
     def load(on: torch.device) -> Extractor:
-        network = place(imagenet.load("lite2")[0], on)
+        network = place(imagenet.load("lite2"), on)
         width = look(network, torch.zeros(1, 3, SIZE, SIZE, device=on)).shape[1]
         return Extractor(f"lite2 {name}", width, lambda pixels: look(network, to_tensor(pixels)), on)
 
@@ -132,15 +132,15 @@ def means(maps: list[Tensor]) -> Tensor:
 def eyes_enlarged(network: imagenet.Lite, faces: Tensor) -> Tensor:
     """Means over the band where eyes usually are, enlarged to twice its size."""
     band = interpolate(faces[:, :, 26:66, 8:88], size=(80, 160), mode="bicubic")
-    return means(network(band)[2:])
+    return means(network.maps(band)[2:])
 
 
 EXTRACTORS: dict[str, Callable[[torch.device], Extractor]] = {
     **{kind: partial(features.load, kind, None) for kind in ("imagenet", "faces")},
-    "stride 8": lite(lambda network, faces: means(network(faces)[2:3]), "stride 8"),
-    "stride 16": lite(lambda network, faces: means(network(faces)[3:4]), "stride 16"),
-    "stride 32": lite(lambda network, faces: means(network(faces)[4:]), "stride 32"),
-    "in ninths": lite(lambda network, faces: adaptive_avg_pool2d(network(faces)[3], 3).flatten(1), "in ninths"),
+    "stride 8": lite(lambda network, faces: means(network.maps(faces)[2:3]), "stride 8"),
+    "stride 16": lite(lambda network, faces: means(network.maps(faces)[3:4]), "stride 16"),
+    "stride 32": lite(lambda network, faces: means(network.maps(faces)[4:]), "stride 32"),
+    "in ninths": lite(lambda network, faces: adaptive_avg_pool2d(network.maps(faces)[3], 3).flatten(1), "in ninths"),
     "eyes enlarged": lite(eyes_enlarged, "eyes enlarged"),
     "untrained": untrained,
 }

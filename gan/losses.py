@@ -8,7 +8,7 @@ useful gradient at every logit, where a logarithm of a sigmoid rounds to nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -104,11 +104,11 @@ def approximate_penalty(
     For small s and n standard normal, (n . grad D)^2 has the squared norm of grad D as its mean.
 
     Args:
-        discriminator: images -> logits (N,).
-        images: where to take it, (N, 3, H, W).
-        logits: the discriminator's logits of `images`, (N,), with their graph.
+        discriminator: images -> logits (N,) or (N, P), of which the mean is taken.
+        images: where to take it, (N, C, H, W).
+        logits: the discriminator's logits of `images`, with their graph.
         noise: n, standard normal, the shape of `images`.
-        scale: s, in units of [-1, 1] images.
+        scale: s, in units of `images`.
 
     Returns:
         A scalar in float32.
@@ -186,3 +186,35 @@ def gradient_penalties(
         "r1_penalty": approximate_penalty(discriminator, real, real_logits, noise[:, 0], scale),
         "r2_penalty": approximate_penalty(discriminator, fake, fake_logits, noise[:, 1], scale),
     }
+
+
+def head_penalties(
+    penalty: Penalty,
+    heads: Sequence[Callable[[Tensor], Tensor]],
+    real_seen: Sequence[Tensor],
+    real_logits: Tensor,
+    fake_seen: Sequence[Tensor],
+    fake_logits: Tensor,
+    noise: Sequence[Tensor | None],
+    scale: float,
+) -> dict[str, Tensor]:
+    """`gradient_penalties` of heads, each at the map that it sees, summed over them; the encoder is left alone.
+
+    Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
+    2023, "Adversarial diffusion distillation", do so with R1).
+
+    Args:
+        penalty: as there.
+        heads: of K heads, map -> logits (N, P) or (N,).
+        real_seen: K maps of the reals, (N, C, R, R) each.
+        real_logits: their logits, (N, K, P) or (N, K), with their graph.
+        fake_seen: of the fakes.
+        fake_logits: likewise.
+        noise: of `penalty_noise`, for each map.
+        scale: standard deviation of the noise of `approximate`, in units of maps, whose root mean square is 1.
+    """
+    found = [
+        gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)
+        for k, (head, real, fake) in enumerate(zip(heads, real_seen, fake_seen, strict=True))
+    ]
+    return {f"head_{name}": sum((one[name] for one in found), torch.zeros(())) for name in found[0]}

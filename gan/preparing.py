@@ -84,7 +84,7 @@ def check_previews(config: TrainConfig) -> None:
 def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
     """Give a new run the weights that it does not begin with by chance."""
     if config.init is None:  # old weights bring their own
-        state.load_encoder()
+        state.load_encoder(config)
     if config.init is not None:
         state.load_initial(config.init, device)
     elif config.netg_path or config.netd_path:

@@ -100,13 +100,13 @@ class TrainingState:
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
 
-    def load_encoder(self) -> None:
+    def load_encoder(self, config: TrainConfig) -> None:
         """Give a new run's discriminator the encoder that comes with the program, where it is to have one.
 
         Raises:
             CheckpointError: its file is missing or damaged.
         """
-        if self.discriminator.projected is None:
+        if self.discriminator.projected is None or config.d_encoder != "faces":
             return
         if not D_ENCODER.is_file():
             raise CheckpointError(

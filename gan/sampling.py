@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from config import CheckpointError, ModelConfig, Precision
+from config import CheckpointError, ConfigError, ModelConfig, Precision
 from gan import book_weights, checkpoint, device, images, latent, metrics
 from model import Discriminator, Generator
 
@@ -34,7 +34,8 @@ class Sampler:
     """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
 
     `origin` is what the checkpoint says of the faces it was trained on, where it does: holdout, digest, how many were
-    trained on and held out, and, where it is not a released one, data_path.
+    trained on and held out, and, where it is not a released one, data_path. `missing` says why there is no
+    discriminator where there is none.
     """
 
     generator: nn.Module
@@ -45,6 +46,7 @@ class Sampler:
     images_seen: int = 0
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
+    missing: ConfigError = dataclasses.field(default_factory=lambda: ConfigError("no discriminator to choose by"))
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
@@ -74,10 +76,10 @@ class Sampler:
             score: pixels (n, S, S, C) uint8 -> how good each sample is; None asks the discriminator.
 
         Raises:
-            ValueError: there is neither a score nor a discriminator.
+            ConfigError: there is neither a score nor a discriminator.
         """
         if score is None and self.discriminator is None:
-            raise ValueError("no discriminator to choose by")
+            raise self.missing
 
         def scored(score: Callable[[np.ndarray], Sequence[float]]) -> Iterator[tuple[bool, float, int]]:
             left = iter(seeds)
@@ -162,16 +164,27 @@ def load(path: Path, on: torch.device) -> Sampler:
     content = checkpoint.load(path, on)
     try:
         model = ModelConfig(**content["model"])
-        generator, discriminator = Generator(model), Discriminator(model)
+        generator = Generator(model)
+        discriminator, missing = _discriminator(model)
     except (TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
-    checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
+    if discriminator is not None:
+        checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
     options = content["config"]
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
     known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
     origin = {**known, **content["faces"]} if "faces" in content else {}
-    return _sampler(generator, discriminator, model, on, content["images_seen"], origin)
+    sampler = _sampler(generator, discriminator, model, on, content["images_seen"], origin)
+    return sampler if missing is None else dataclasses.replace(sampler, missing=missing)
+
+
+def _discriminator(model: ModelConfig) -> tuple[Discriminator | None, ConfigError | None]:
+    """The discriminator, or why there is none: drawing alone needs no package of its encoder."""
+    try:
+        return Discriminator(model), None
+    except ConfigError as error:
+        return None, error
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:

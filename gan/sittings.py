@@ -122,6 +122,8 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             f"the discriminator in {given} has BatchNorm, which mixes the batch, and --penalty={config.penalty} needs "
             "logits that depend on their own image alone; add --preset=book, or --penalty=none"
         )
+    if found.get("d_encoder") == "faces" and "head_penalty" not in typed:
+        found["head_penalty"] = 0.0  # it was chosen with the other one
     config = dataclasses.replace(config, **found)
     config.check_networks()
     return config

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gan import latent
+from gan import latent, losses
 from gan.augment import augment, draw_moves
 from gan.device import compile_fixed, send
 from gan.monitor import Monitor
@@ -115,6 +115,19 @@ class Step:
             views = Views(real, fake, self.called.look(real), fake_seen)
         self.kept = views if keep else None
         return views if network == "g" else views.detached()
+
+    def penalty_noise(self, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
+        """The random numbers of the gradient penalties at things like these, for a part of the batch.
+
+        Args:
+            purpose: names their stream.
+            like: (n, ...) each.
+            part: of this process's part of the batch.
+        """
+        n, mine = self.run.config.batch_size, self.run.ranks.part(self.run.config.batch_size)
+        source = torch.Generator(self.run.device).manual_seed(int(self.random(purpose).integers(2**31)))
+        drawn = [losses.penalty_noise(self.run.config.penalty, one, n, source) for one in like]
+        return [None if noise is None else noise[mine][part] for noise in drawn]
 
 
 def judged(discriminator: Callable[[Tensor, list[Tensor]], Tensor], views: Views, apart: bool) -> tuple[Tensor, Tensor]:

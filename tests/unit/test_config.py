@@ -261,8 +261,8 @@ def test_stored_value_out_of_range_is_refused() -> None:
 
 def test_model_is_the_part_that_decides_the_shapes() -> None:
     config = resolve(TrainConfig, {"preset": "book", "image_size": 64, "nz": 7, "ngf": 5, "ndf": 6})
-    expected = ModelConfig(arch="dcgan", image_size=64, nz=7, ngf=5, ndf=6, d_norm="batch", to_rgb="book", patch=True)
-    assert config.model == expected
+    shapes = ModelConfig(arch="dcgan", image_size=64, nz=7, ngf=5, ndf=6, d_norm="batch", to_rgb="book")
+    assert config.model == dataclasses.replace(shapes, patch=True, d_encoder="lite0")
 
 
 @pytest.mark.parametrize("config_type", [ModelConfig, TrainConfig, GenerateConfig])

@@ -15,6 +15,7 @@ from gan.losses import (
     exact_penalty,
     generator_loss,
     gradient_penalties,
+    head_penalties,
     interpolated_penalty,
     penalty_noise,
 )
@@ -224,6 +225,29 @@ def test_approximate_penalties_are_taken_at_reals_and_at_fakes_with_noise_of_the
 def test_approximate_penalties_depend_on_their_random_numbers_alone() -> None:
     first, again, other = (penalties_of("approximate", *[torch.ones(4, 3, 2, 2)] * 2, seed=s) for s in (3, 3, 4))
     assert first == again != other
+
+
+def test_penalties_of_heads_are_each_taken_at_its_own_map_and_summed() -> None:
+    maps = [torch.ones(4, 3, 2, 2), torch.full((4, 5, 1, 1), 2.0)]
+    logits = torch.stack([quadratic(one) for one in maps], 1)
+    heads, none = [quadratic, quadratic], [None, None]
+    found = head_penalties("exact", heads, maps, logits, [2 * one for one in maps], 4 * logits, none, 0.1)
+    assert {name: value.item() for name, value in found.items()} == {
+        "head_r1_penalty": pytest.approx(12 + 20),
+        "head_r2_penalty": pytest.approx(48 + 80),
+    }
+
+
+def test_approximate_penalties_of_heads_are_the_mean_over_places() -> None:
+    def places(seen: Tensor) -> Tensor:
+        return seen.sum(1).flatten(1)  # (N, C, R, R) -> (N, P), of slope 1 in each of C channels
+
+    maps = [torch.rand(3000, 4, 3, 3)]
+    noise = [penalty_noise("approximate", maps[0], 3000, torch.Generator().manual_seed(0))]
+    logits = places(maps[0])[:, None]
+    found = head_penalties("approximate", [places], maps, logits, maps, logits, noise, 0.1)
+    assert found["head_r1_penalty"].item() == pytest.approx(4, rel=0.05)
+    assert found["head_r2_penalty"].item() == pytest.approx(4, rel=0.05)
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(0.0, 1.0), (1.0, 0.0), (3.0, 4.0), (-3.0, 4.0)])

@@ -2,15 +2,19 @@
 
 import copy
 import dataclasses
+import re
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate
 
-from config import IMAGE_SIZES, Arch, ModelConfig, Norm, ToRGB
+from config import IMAGE_SIZES, Arch, CheckpointError, DEncoder, ModelConfig, Norm, ToRGB
+from gan import synthetic
 from gan.encoder import Encoder
+from gan.images import to_tensor
 from gan.losses import exact_penalty
 from model import (
     FEW_PIXELS,
@@ -18,6 +22,7 @@ from model import (
     DiscriminatorBlock,
     Generator,
     GeneratorBlock,
+    Mixing,
     NearestConv,
     Projected,
     Shortcut,
@@ -449,8 +454,50 @@ def test_frozen_layers_keep_their_weights_and_names(d_norm: Norm) -> None:
     assert kept != learned
 
 
-def test_faces_get_a_gradient_through_the_frozen_encoder() -> None:
-    discriminator = Discriminator(PROJECTED).requires_grad_(False)
+def test_the_weights_of_a_package_are_in_no_checkpoint_but_their_name_and_digest_are() -> None:
+    config = dataclasses.replace(PROJECTED, d_encoder="lite0")
+    torch.manual_seed(0)
+    discriminator, again = Discriminator(config).eval(), Discriminator(config).eval()
+    saved = discriminator.state_dict()
+    assert [name for name in saved if "encoder" in name] == ["projected.encoder._extra_state"]
+    assert len([name for name in saved if "mixing" in name]) == 5
+    name = bytes(saved["projected.encoder._extra_state"].tolist())
+    assert re.fullmatch(b"lite0 [0-9a-f]{8}", name)
+    assert not [name for name, _ in discriminator.named_parameters() if "encoder" in name or "mixing" in name]
+
+    faces = torch.rand(2, 3, 32, 32) * 2 - 1
+    assert not torch.allclose(again(faces), discriminator(faces))  # mixed in another way
+    again.load_state_dict(saved)
+    torch.testing.assert_close(again(faces), discriminator(faces))
+
+    saved["projected.encoder._extra_state"] = torch.tensor(list(b"lite0 00000000"), dtype=torch.uint8)
+    with pytest.raises(CheckpointError, match=r"sees through lite0 00000000, but what is installed is lite0 \w{8}; "):
+        again.load_state_dict(saved)
+
+
+def test_the_maps_of_the_package_are_of_unit_size_on_faces() -> None:
+    faces = to_tensor(torch.from_numpy(np.stack([synthetic.draw(seed)[0] for seed in range(32)])))
+    heads = Projected("lite0")
+    mixed, heads.mixing = heads.look(faces), None
+    for maps in (heads.look(faces), mixed):
+        sizes = [float(seen.square().mean().sqrt()) for seen in maps]
+        assert all(0.6 < size < 1.6 for size in sizes), sizes
+
+
+def test_mixing_shows_a_fine_place_what_is_around_it() -> None:
+    mixing = Mixing([3, 5, 7], [4, 6, 8])
+    maps = [torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, 4, 4), torch.zeros(1, 7, 2, 2)]
+    maps[2][0, 0, 0, 0] = 1.0
+    fine, middle, coarse = mixing(maps)
+    assert [m.shape[1] for m in (fine, middle, coarse)] == [4, 6, 8]
+    assert fine.count_nonzero() > 4 * 4 * 4  # what is seen once at the coarsest depth
+    assert middle.count_nonzero() > 0
+    assert coarse.count_nonzero() == 8  # and no finer one goes up
+
+
+@pytest.mark.parametrize("d_encoder", ["faces", "lite0"])
+def test_faces_get_a_gradient_through_the_frozen_encoder(d_encoder: DEncoder) -> None:
+    discriminator = Discriminator(dataclasses.replace(PROJECTED, d_encoder=d_encoder)).requires_grad_(False)
     faces = torch.rand(2, 3, 32, 32, requires_grad=True)
     assert discriminator.projected is not None
     discriminator.projected(discriminator.look(faces)).sum().backward()
@@ -464,7 +511,7 @@ def test_a_trained_encoder_is_taken_over_with_its_norms_folded_in() -> None:
     trained.train()
     for _ in range(3):
         trained(torch.rand(8, 3, 32, 32))
-    heads = Projected()
+    heads = Projected("faces")
     faces = torch.rand(2, 3, 32, 32)
 
     heads.load(trained.state_dict(), torch.tensor([1.0, 2.0, 3.0]))

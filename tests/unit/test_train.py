@@ -31,6 +31,7 @@ from gan.plan import Leg
 from gan.ranks import Ranks
 from gan.run import Run, TrainingState
 from gan.sittings import alone, keep_later, resumed, stop_signals
+from model import Projected
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
@@ -593,7 +594,39 @@ def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 4)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert state.step == 18
-    assert len(times) == 18 // d_every // penalty_every
+    assert len(set(times)) == 18 // d_every // penalty_every
+    assert len(times) == 4 * len(set(times))  # at pictures, and of each head at what it sees
+
+
+@pytest.mark.parametrize(("changed", "columns"), [({}, 2), ({"head_penalty": 0.0}, 0), ({"projected": False}, 0)])
+def test_heads_are_penalised_where_there_are_any_and_that_is_wanted(
+    pack: Pack, tmp_path: Path, changed: dict[str, Any], columns: int
+) -> None:
+    config = dataclasses.replace(CONFIG, penalty_every=1, log_every=1, **changed)
+    trained(run_in(tmp_path / "run", config), every(pack))
+    rows = [json.loads(row) for row in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert len(row.keys() & {"head_r1_penalty", "head_r2_penalty"}) == columns
+        assert row.keys() >= {"r1_penalty", "r2_penalty"}
+
+
+def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, penalty_every=1, lr1=0.0)
+    states = [
+        trained(run_in(tmp_path / f"{weight:g}", dataclasses.replace(config, head_penalty=weight)), every(pack))
+        for weight in (0.0, 10.0)
+    ]
+    without, with_it = (state.discriminator for state in states)
+    assert torch.equal(weights(without.main), weights(with_it.main))
+    faces = torch.rand(4, 3, 32, 32)
+
+    def steepness(heads: Projected | None) -> float:
+        assert heads is not None
+        seen, random = heads.look(faces), torch.Generator().manual_seed(0)
+        moved = [one + 0.1 * torch.randn(one.shape, generator=random) for one in seen]
+        return float((heads(seen) - heads(moved)).square().mean().detach())
+
+    assert steepness(with_it.projected) < steepness(without.projected)
 
 
 @pytest.mark.parametrize("shared", [True, False])
