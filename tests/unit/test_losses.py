@@ -242,12 +242,16 @@ def test_approximate_penalties_of_heads_are_the_mean_over_places() -> None:
     def places(seen: Tensor) -> Tensor:
         return seen.sum(1).flatten(1)  # (N, C, R, R) -> (N, P), of slope 1 in each of C channels
 
-    maps = [torch.rand(3000, 4, 3, 3)]
-    noise = [penalty_noise("approximate", maps[0], 3000, torch.Generator().manual_seed(0))]
-    logits = places(maps[0])[:, None]
-    found = head_penalties("approximate", [places], maps, logits, maps, logits, noise, 0.1)
-    assert found["head_r1_penalty"].item() == pytest.approx(4, rel=0.05)
-    assert found["head_r2_penalty"].item() == pytest.approx(4, rel=0.05)
+    def twice(seen: Tensor) -> Tensor:
+        return 2 * places(seen)
+
+    maps = [torch.rand(3000, 4, 3, 3) for _ in range(2)]
+    random = torch.Generator().manual_seed(0)
+    noise = [penalty_noise("approximate", one, 3000, random) for one in maps]
+    logits = torch.stack([places(maps[0]), twice(maps[1])], 1)
+    found = head_penalties("approximate", [places, twice], maps, logits, maps, logits, noise, 0.1)
+    assert found["head_r1_penalty"].item() == pytest.approx(4 + 16, rel=0.05)
+    assert found["head_r2_penalty"].item() == pytest.approx(4 + 16, rel=0.05)
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(0.0, 1.0), (1.0, 0.0), (3.0, 4.0), (-3.0, 4.0)])
