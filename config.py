@@ -219,7 +219,7 @@ class TrainConfig:
         plot_every: steps between preview grids; put off while they and measurements cost over 3 % of the time, and in
             long runs to every 500th part of it; 0 turns them off.
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; left out
-            where they would cost over 3 % of the time, but for the last where there was one before or a tenth of the
+            where they would cost over 3 % of the time, but for the last where there was one before or a fifth of the
             budget is enough; 0 turns them off.
         eval_metric: the metric by which best.pt is kept: fd_damage is FD times damage.
         save_every: epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.

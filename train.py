@@ -273,11 +273,11 @@ def measured_last(config: TrainConfig, judge: Judge) -> bool:
     """Whether a finished run is measured at its end, beyond the share of the time that measurements have.
 
     What was measured before must not be the last word; a budget keeps up to half of its minutes for that, and up to a
-    tenth for a first measurement.
+    fifth for a first measurement.
     """
     if config.budget is None:
         return judge.best is not None
-    return judge.cost() <= (30 if judge.best is not None else 6) * config.budget
+    return judge.cost() <= (30 if judge.best is not None else 12) * config.budget
 
 
 def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> dict[str, float]:
