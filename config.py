@@ -17,6 +17,8 @@ BEFORE: Mapping[str, Any] = {
     "patch": False,
     "up": "transposed",
     "growth": "book",
+    "blocks": 0,
+    "modulated": False,
 }
 """What networks have whose checkpoints do not know these options, which came later."""
 RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.0, "head_penalty": 0.0}
@@ -87,6 +89,8 @@ class ModelConfig:
         patch: whether its heads then judge each place of a face, see `gan.losses`.
         up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
         growth: through which sizes the generator's maps grow, see `growing`.
+        blocks: the generator of `dcgan` has a residual block at each of its maps but the first of up to so many pixels.
+        modulated: whether z sets gain and shift of each of its later maps, see `model.Modulation`.
     """
 
     arch: Arch
@@ -104,6 +108,8 @@ class ModelConfig:
     patch: bool = False
     up: Up = "transposed"
     growth: Growth = "book"
+    blocks: int = 0
+    modulated: bool = False
 
     @property
     def last_factor(self) -> int:
@@ -128,6 +134,24 @@ class ModelConfig:
         """Channels at each of `resolutions` where none are given: twice as many for each halving, at most 8 `width`."""
         finest = self.resolutions[-1]
         return tuple(width * min(8, finest // resolution) for resolution in self.resolutions)
+
+    @property
+    def generator(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The generator's channels and residual blocks at each of its maps, coarse to fine.
+
+        One of `dcgan` has none at its first map: there a block soon outweighs z, and all faces become one.
+        """
+        number, least = len(self.resolutions), self.growing[0]
+        if self.arch == "resnet":
+            return self.widths or self.default_widths(self.ngf), self.depths or (1,) * number
+        depths = (0, *(int(least * 2**doubling <= self.blocks) for doubling in range(1, number)))
+        return self.widths or self.default_widths(self.ngf), depths
+
+    @property
+    def discriminator(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The discriminator's, at each of `resolutions`."""
+        blocks = int(self.arch == "resnet")
+        return self.widths or self.default_widths(self.ndf), self.depths or (blocks,) * len(self.resolutions)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,6 +204,10 @@ class TrainConfig:
             chequerboards, or by nearest neighbours and a convolution.
         growth: sizes that a generated face grows through: by doublings alone, at 96 pixels 6, 12, 24, 48; or as in the
             book, where the last step is threefold: 4, 8, 16, 32. They differ at 48, 96 and 192 pixels.
+        blocks: the generator of dcgan has a residual block at each of its maps but the first of up to so many pixels,
+            by which both eyes of a face come to agree; 0: none.
+        modulated: let the latent set gain and shift of all maps of the generator but the first, too, by which it draws
+            more kinds of faces.
         to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the
             same for less time.
         loss: bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp
@@ -259,13 +287,15 @@ class TrainConfig:
     patch: bool = True
     up: Up = "nearest"
     growth: Growth = "doubling"
+    blocks: int = 24
+    modulated: bool = True
     to_rgb: ToRGB = "slim"
     loss: Loss = "rp"
     penalty: Penalty = "approximate"
     penalty_weight: float = 0.02
     penalty_every: int = 8
     penalty_noise: float = 0.1
-    head_penalty: float = 0.3
+    head_penalty: float = 0.05
     clip: float = 0.0
     lr1: float = 6e-4
     lr2: float = 6e-4
@@ -514,6 +544,8 @@ _BOOK: dict[str, Any] = {
     "projected": False,
     "up": "transposed",
     "growth": "book",
+    "blocks": 0,
+    "modulated": False,
     "to_rgb": "book",
     "loss": "bce",
     "penalty": "none",
@@ -651,6 +683,7 @@ TRAIN_LIMITS: dict[str, tuple[float, float]] = {
     "nz": (1, math.inf),
     "ngf": (1, math.inf),
     "ndf": (1, math.inf),
+    "blocks": (0, math.inf),
     "penalty_weight": (0, math.inf),
     "penalty_every": (1, math.inf),
     "penalty_noise": (1e-4, 10),
@@ -726,8 +759,8 @@ def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
     preset: Preset = typed.get("preset", "book" if of_the_book else "default")
     values = {"preset": preset, **PRESETS[preset], **typed}
     arch = values.get("arch", "dcgan")
-    if "up" in typed and arch != "dcgan":
-        raise ConfigError(f"--up: belongs to --arch=dcgan, {arch} has a way of its own; leave it out")
+    for name in {"up", "blocks"} & typed.keys() if arch != "dcgan" else ():
+        raise ConfigError(f"--{name}: belongs to --arch=dcgan, {arch} has a way of its own; leave it out")
     config = config_type(**values)
     if typed.get("anneal") and "budget" not in typed and "resume" not in typed:
         raise ConfigError("--anneal: is a share of --budget, and there is none; give one, or leave it out")

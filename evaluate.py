@@ -225,8 +225,8 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:  # of texture it is known for all of them only
-        worst = torch.tensor([reference.floor["damage"]])  # a mean, whatever their number
-        floor = evaluation.with_damage(reference.reals.measure_features(reference.other), worst)
+        damage = torch.tensor([reference.floor["damage"] / 100])  # a mean, whatever their number
+        floor = evaluation.with_damage(reference.reals.measure_features(reference.other), damage)
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 
@@ -260,7 +260,7 @@ def take_samples(
             return extractor(pixels)
 
         seeds = range(config.seed, config.seed + real.n)
-        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.worst, real.n)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n)
         copies = of_copies and (of_copies, torch.cat(seen))
         return Samples(faces, copies, np.concatenate(first)[:GAP], again)
 
@@ -366,7 +366,7 @@ def the_way_there(
             continue
         with bar(path.name, n) as progress:
             seen = progress_of(other.faces(range(config.seed, config.seed + n)), progress)
-            faces = evaluation.face_set(seen, extractor, extractor.worst, n)
+            faces = evaluation.face_set(seen, extractor, extractor.damage, n)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
         show(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)")
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))

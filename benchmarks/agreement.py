@@ -59,11 +59,11 @@ def main() -> None:
         agree = f"{spearman(signed, broken):.2f} ({least:.2f} to {most:.2f})"
         print(f"| {kind} | {label} | {' | '.join(f'{v:.{decimals}f}' for v in values)} | {agree} |", flush=True)
 
-    blind, worst = lambda pixels: torch.zeros(len(pixels), 2), features.measuring(on, "faces").worst
-    reals = Reals.of(evaluation.face_set([chosen], blind, worst, options.n))
-    seen = [evaluation.face_set(faces, blind, worst, options.n) for faces in sets]
+    blind, look = lambda pixels: torch.zeros(len(pixels), 2), features.measuring(on, "faces").damage
+    reals = Reals.of(evaluation.face_set([chosen], blind, look, options.n))
+    seen = [evaluation.face_set(faces, blind, look, options.n) for faces in sets]
     textures = [reals.measure_texture(faces.patches, faces.spectrum) for faces in seen]
-    damage = [faces.damage.mean().item() for faces in seen]
+    damage = [100 * faces.damage.mean().item() for faces in seen]
     for name in textures[0]:
         row("", name, [values[name] for values in textures])
     row("", "damage", damage)
@@ -73,7 +73,7 @@ def main() -> None:
         found = [reals.measure_features(torch.cat([extract(some) for some in faces])) for faces in sets]
         for name in found[0]:
             row(kind, name, [values[name] for values in found])
-        row(kind, "fd_damage", [values["fd"] * worst for values, worst in zip(found, damage, strict=True)])
+        row(kind, "fd_damage", [values["fd"] * share / 100 for values, share in zip(found, damage, strict=True)])
 
 
 def answers(tables: list[Path]) -> dict[str, np.ndarray]:

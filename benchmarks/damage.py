@@ -154,17 +154,17 @@ def main() -> None:
 def report(network: Damage, pack: Pack) -> None:
     """Print how damaged it finds faces that it has learnt from, others, and others with planted faults."""
 
-    def worst(pixels: np.ndarray) -> str:
+    def share(pixels: np.ndarray) -> str:
         faces = to_tensor(torch.from_numpy(pixels)).contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
-            found = torch.cat([network.worst(some.to(next(network.parameters()).device)) for some in faces.split(100)])
-        return f"{found.mean():.3f}"
+            found = torch.cat([network.share(some.to(next(network.parameters()).device)) for some in faces.split(100)])
+        return f"{100 * found.mean():.2f} %"
 
     taught, others = (pack.pixels[np.flatnonzero(pack.hashes % 2 == odd)[:1000]] for odd in (0, 1))
-    print(f"worst place of faces learnt from {worst(taught)}, of others {worst(others)}")
+    print(f"damaged of faces learnt from {share(taught)}, of others {share(others)}")
     places, random = faults.eyes(others), np.random.default_rng(0)
     for name, fault in faults.FAULTS.items():
-        print(f"{name}: {worst(fault(others, places, random))}")
+        print(f"{name}: {share(fault(others, places, random))}")
 
 
 if __name__ == "__main__":

@@ -166,18 +166,19 @@ def main() -> None:
                 changed = np.flatnonzero((spoilt != other).any((1, 2, 3)))[:24]
                 images.save_picture(images.grid(spoilt[changed], columns=8), options.out / f"{fault}.png")
     texture, shares = swd(real, sets), " | ".join(f"{share:.0%}" for share in (0.0, *SHARES))
-    worst = {key: seen.mean().item() for key, seen in known(features.measuring(on, "faces").worst, sets).items()}
+    damaged = known(features.measuring(on, "faces").damage, sets)
+    shares_of = {key: 100 * seen.mean().item() for key, seen in damaged.items()}
     for kind in options.features.split(","):
         extractor = EXTRACTORS[kind](on)
         print(f"\n{extractor.name}, {len(other):,} against {len(real):,} faces, {platform.machine()}\n")
         reals, seen = Reals(extractor(real), {}, torch.ones(2)), known(extractor, sets)
         table(reals, seen, texture)
-        print(f"\n| fault | damage at {shares} | FD x damage at {shares} |")
+        print(f"\n| fault | damage, %, at {shares} | FD x damage at {shares} |")
         print("| --- " * (2 * len(SHARES) + 3) + "|")
         for fault in FAULTS:
             fd = [metrics.between(reals.gaussian, metrics.gaussian(seen[key])) for key in keys_of(fault)]
-            damage = [worst[key] for key in keys_of(fault)]
-            both = [f"{a * b:.4g}" for a, b in zip(fd, damage, strict=True)]
+            damage = [shares_of[key] for key in keys_of(fault)]
+            both = [f"{a * b / 100:.4g}" for a, b in zip(fd, damage, strict=True)]
             print(f"| {fault} | {' | '.join([*(f'{value:.3f}' for value in damage), *both])} |", flush=True)
 
 

@@ -27,8 +27,7 @@ from gan.faces import open_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {
-    "fd_damage": "FD x damage",
-    "damage": "damage",
+    "damage": "damage, %",
     "fd": "FD",
     "recall": "recall",
     "coverage": "coverage",
@@ -138,7 +137,7 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
     for arm in arms:
         own = [row for row in rows if row["arm"] == arm]
         cells = [spread([row["seconds"] / 60 for row in own], 1), spread([row["images_seen"] for row in own], 0)]
-        cells += [spread([row[m] for row in own], 1 if m in ("fd_damage", "fd", "swd_x1000") else 2) for m in METRICS]
+        cells += [spread([row[m] for row in own], 1 if m in ("fd", "swd_x1000") else 2) for m in METRICS]
         print(f"| {arm} | {len(own)} | {' | '.join(cells)} |")
     floor = rows[0]["floor"] if rows else {}
     print(f"| real faces (floor) | | | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS if m in floor)} |")

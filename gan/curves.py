@@ -21,8 +21,8 @@ BINS = 40
 
 
 METRICS = (
-    "fd_damage",
     "damage",
+    "fd_damage",
     "fd",
     "kid_x1000",
     "precision",
@@ -56,7 +56,7 @@ class Panel:
 
 PANELS = {
     "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
-    "damage": Panel("How damaged the samples' worst places look", "0 to 1, lower is better", {"damage": "damage"}),
+    "damage": Panel("How much of the samples looks damaged", "%, lower is better", {"damage": "damage"}),
     "shares": Panel(
         "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
     ),

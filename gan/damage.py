@@ -57,9 +57,9 @@ class Damage(nn.Module):
         x = self.up_quarter(quarter + interpolate(self.to_quarter(x), scale_factor=2))
         return self.out(x)[:, 0]
 
-    def worst(self, faces: Tensor) -> Tensor:
-        """How damaged the worst place of each face looks, (N, 3, 96, 96) -> (N,), from 0 to 1."""
-        return torch.sigmoid(self(faces).flatten(1).amax(1))
+    def share(self, faces: Tensor) -> Tensor:
+        """How much of each face looks damaged, the mean over its places: (N, 3, 96, 96) -> (N,), from 0 to 1."""
+        return torch.sigmoid(self(faces).float()).mean((1, 2))
 
 
 def shrink(inputs: int, outputs: int) -> nn.Sequential:

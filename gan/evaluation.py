@@ -24,8 +24,8 @@ from gan.latent import stream
 from gan.sampling import BATCH, Sampler
 
 METRICS = {
-    "fd_damage": ("FD x damage", "lower", 2),
-    "damage": ("damage", "lower", 3),
+    "damage": ("damage, %", "lower", 2),
+    "fd_damage": ("FD x damage", "lower", 3),
     "fd": ("FD", "lower", 2),
     "kid_x1000": ("KID x1000", "lower", 2),
     "precision": ("precision", "higher", 3),
@@ -53,7 +53,7 @@ TEXTURE_FACES, PATCHES = 4096, 16_384
 """Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
 
 DAMAGE_FACES = 2048
-"""Faces of a set in which damage is looked for, at most: its mean is known to 0.004 then."""
+"""Faces of a set in which damage is looked for, at most: its mean is known to 0.02 % then."""
 
 CHUNK = 64
 """Faces that texture and spectrum look at in one go, at most."""
@@ -71,7 +71,7 @@ class FaceSet:
         patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
         spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
         counts: of how many faces each is the mean, (K,).
-        damage: how damaged the worst place of each face looks, (M,), see `gan.damage`.
+        damage: how much of each face looks damaged, (M,), see `gan.damage`.
     """
 
     features: Tensor
@@ -89,7 +89,7 @@ class FaceSet:
 def face_set(
     batches: Iterable[np.ndarray],
     extract: Callable[[np.ndarray], Tensor],
-    worst: Callable[[np.ndarray], Tensor],
+    damage: Callable[[np.ndarray], Tensor],
     faces: int,
 ) -> FaceSet:
     """Take a set of faces in, some at a time.
@@ -97,10 +97,10 @@ def face_set(
     Args:
         batches: pixels (n, S, S, C) uint8, `faces` of them in all.
         extract: pixels -> features.
-        worst: pixels -> how damaged the worst place of each looks.
+        damage: pixels -> how much of each looks damaged.
         faces: how many they are.
     """
-    found, damage = list[Tensor](), list[Tensor]()
+    found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
     spectra: list[Tensor] = []
     counts: list[int] = []
@@ -110,7 +110,7 @@ def face_set(
     for batch in batches:
         found.append(extract(batch))
         some = batch[: max(0, looked - seen)]
-        damage.append(worst(batch[: max(0, min(faces, DAMAGE_FACES) - seen)]))
+        damaged.append(damage(batch[: max(0, min(faces, DAMAGE_FACES) - seen)]))
         for part in np.array_split(some, math.ceil(len(some) / chunk)) if len(some) else ():  # equal, for the halves
             images = to_tensor(torch.from_numpy(np.array(part))).contiguous()
             spectra.append(metrics.radial_spectrum(images))
@@ -119,7 +119,7 @@ def face_set(
                 levels.setdefault(size, []).append(metrics.patches(level, each, random))
         seen += len(batch)
     patches = {size: torch.cat(parts) for size, parts in levels.items()}
-    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damage))
+    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
 
 
 class Reals:
@@ -178,9 +178,9 @@ class Reals:
 
 
 def with_damage(found: Mapping[str, float], damage: Tensor) -> dict[str, float]:
-    """Metrics with how damaged faces look, (M,), in the mean; and FD times that, which neither alone can flatter."""
+    """Metrics with how much of faces looks damaged, (M,), in the mean, %; and FD times that, which neither flatters."""
     mean = damage.mean().item()
-    return {**found, "damage": mean, "fd_damage": mean * found["fd"]}
+    return {**found, "damage": 100 * mean, "fd_damage": mean * found["fd"]}
 
 
 def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:
@@ -263,15 +263,15 @@ class Judge:
         """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
-            for look in (self.extractor, self.extractor.worst):
+            for look in (self.extractor, self.extractor.damage):
                 look(faces[:1])  # the first time is slower
             seeing, judging = (
-                _seconds(functools.partial(look, faces)) for look in (self.extractor, self.extractor.worst)
+                _seconds(functools.partial(look, faces)) for look in (self.extractor, self.extractor.damage)
             )
             looking = (2 * seeing + judging) / len(faces)  # at real faces too, but for damage
             list(self.sampler.faces([0]))
             drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
-            few = face_set([faces], self.extractor, self.extractor.worst, len(faces))
+            few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
             least = _seconds(lambda: Reals.of(few).measure(few))  # however few they are
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
             self.seconds = texture + (looking + drawing) * len(self.chosen)
@@ -281,7 +281,7 @@ class Judge:
         """The metrics of the generator as it is now; it is not changed."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
         faces = list(self.sampler.faces(range(JUDGED_SEEDS, JUDGED_SEEDS + len(self.chosen))))
-        found = reals.measure(face_set(faces, self.extractor, self.extractor.worst, len(self.chosen)))
+        found = reals.measure(face_set(faces, self.extractor, self.extractor.damage, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
 
@@ -358,8 +358,8 @@ def of_pack(
     """Some faces of a pack as a set; their features are kept beside the pack. Without `damage` it is not looked for."""
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
-    wanted, worst = iter(known.split(CHUNK)), extractor.worst if damage else lambda pixels: torch.zeros(len(pixels))
-    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), worst, len(indices))
+    wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
+    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), look, len(indices))
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

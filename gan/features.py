@@ -46,7 +46,7 @@ class Extractor:
         network: uint8 pixels (N, H, W, C) on its device -> (N, width).
         device: where it computes.
         batch: faces it gets at a time.
-        worst: pixels -> how damaged the worst place of each face looks, (N,), see `gan.damage`.
+        damage: pixels -> how much of each face looks damaged, (N,), see `gan.damage`.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Extractor:
     network: Callable[[Tensor], Tensor]
     device: torch.device
     batch: int = BATCH
-    worst: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
+    damage: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Pixels (N, H, W, C) uint8, colour or grey -> (N, width) float32, on the CPU."""
@@ -108,7 +108,7 @@ def measuring(
         ConfigError: as `load`.
     """
     network = damage_network(on)
-    worst = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.worst(_sized(pixels))[:, None], on)
+    damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(_sized(pixels))[:, None], on)
     try:
         old = kind is None and before is not None and before.startswith("faces")
         made = load("faces" if old else kind or "imagenet", fid_weights, on)
@@ -117,7 +117,7 @@ def measuring(
             raise
         show(f"{error}; until then it is measured by the program's own encoder, --features=faces")
         made = load("faces", None, on)
-    return dataclasses.replace(made, worst=lambda pixels: worst(pixels)[:, 0])
+    return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
 
 def damage_network(on: torch.device) -> Damage:

@@ -130,9 +130,10 @@ def test_depths_belong_to_residual_networks() -> None:
     assert "--arch=resnet" in refusal(TrainConfig, depths=(1, 1, 1, 1))
 
 
-def test_doubling_belongs_to_dcgan() -> None:
-    with pytest.raises(ConfigError, match="--up: belongs to --arch=dcgan"):
-        resolve(TrainConfig, {"arch": "resnet", "up": "nearest"})
+@pytest.mark.parametrize(("name", "value"), [("up", "nearest"), ("blocks", 24)])
+def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"--{name}: belongs to --arch=dcgan"):
+        resolve(TrainConfig, {"arch": "resnet", name: value})
     assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
 
 

@@ -28,21 +28,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., li
     return np.stack([np.asarray(Image.open(path)) for path in make_faces(folder, 40, suffix=".png")])
 
 
-def test_it_judges_each_place_and_its_worst_one_is_the_greatest(drawn: np.ndarray) -> None:
+def test_it_judges_each_place_and_the_share_is_their_mean(drawn: np.ndarray) -> None:
     network, faces = Damage().eval(), to_tensor(torch.from_numpy(drawn[:3]))
     with torch.no_grad():
         places = network(faces)
         assert places.shape == (3, PLACES, PLACES)
-        torch.testing.assert_close(network.worst(faces), places.sigmoid().amax((1, 2)))
+        torch.testing.assert_close(network.share(faces), places.sigmoid().mean((1, 2)))
 
 
 def test_the_one_that_comes_with_the_program_sees_what_was_done_to_an_eye(drawn: np.ndarray) -> None:
-    worst = features.measuring(CPU).worst
-    before, places = worst(drawn), faults.eyes(drawn)
+    damage = features.measuring(CPU).damage
+    before, places = damage(drawn), faults.eyes(drawn)
     for fault in ("eye smeared", "eye erased"):
-        spoilt = worst(faults.FAULTS[fault](drawn, places, np.random.default_rng(0)))
+        spoilt = damage(faults.FAULTS[fault](drawn, places, np.random.default_rng(0)))
         assert (spoilt > before).float().mean() > 0.8
-        assert spoilt.mean() > before.mean() + 0.2
+        assert spoilt.mean() > before.mean() + 0.01
 
 
 def test_a_missing_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,8 @@ def colours(batch: np.ndarray) -> Tensor:
     return torch.cat([(faces.mean((1, 2)) - 128) / 30, (faces.std((1, 2)) - 40) / 5], 1)
 
 
-def worst(batch: np.ndarray) -> Tensor:
-    """In place of how damaged a face looks: how light it is."""
+def damage(batch: np.ndarray) -> Tensor:
+    """In place of how much of a face looks damaged: how light it is."""
     return torch.from_numpy(np.array(batch)).float().mean((1, 2, 3)) / 255
 
 
@@ -43,14 +43,14 @@ def lots(faces: np.ndarray, size: int = 50) -> Iterator[np.ndarray]:
 
 
 def as_set(faces: np.ndarray) -> FaceSet:
-    return face_set(lots(faces), colours, worst, len(faces))
+    return face_set(lots(faces), colours, damage, len(faces))
 
 
 def test_a_set_holds_features_of_all_faces_and_texture_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     faces = pixels(130)
     whole = as_set(faces)
     torch.testing.assert_close(whole.features, colours(faces))
-    torch.testing.assert_close(whole.damage, worst(faces))
+    torch.testing.assert_close(whole.damage, damage(faces))
     assert {size: len(patches) for size, patches in whole.patches.items()} == {32: 130 * 126, 16: 130 * 126}
     six = torch.from_numpy(faces[:6]).permute(0, 3, 1, 2) / 127.5 - 1
     torch.testing.assert_close(whole.spectra[0], metrics.radial_spectrum(six))
@@ -72,8 +72,8 @@ def test_the_metrics_are_those_of_the_formulas() -> None:
     assert found["coverage"] == metrics.manifold_metrics(a.features, b.features)["coverage"]
     per_level = [metrics.sliced_wasserstein(metrics.texture(a.patches[s]), b.patches[s]) for s in (32, 16)]
     assert found["swd_x1000"] == pytest.approx(1000 * sum(per_level) / 2)
-    assert found["damage"] == pytest.approx(b.damage.mean().item())
-    assert found["fd_damage"] == pytest.approx(found["fd"] * found["damage"])
+    assert found["damage"] == pytest.approx(100 * b.damage.mean().item())
+    assert found["fd_damage"] == pytest.approx(found["fd"] * found["damage"] / 100)
 
 
 def test_each_metric_sees_the_fault_it_is_for() -> None:
@@ -199,7 +199,7 @@ def pack(tmp_path: Path, make_faces: Callable[..., list[Path]]) -> Pack:
 
 
 MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8, d_norm="none", to_rgb="smooth")
-EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU, worst=worst)
+EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU, damage=damage)
 
 
 def test_a_judge_prefers_held_out_faces_and_measures_always_alike(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_a_judge_asks_for_no_samples_that_evaluating_asks_for(pack: Pack, monkey
 def test_the_groups_that_halves_are_made_of_are_alike(pack: Pack) -> None:
     for faces in (79, 80):
         many = np.resize(pack.pixels, (20 * faces, 32, 32, 3))
-        counts = face_set((many[i : i + 100] for i in range(0, len(many), 100)), EXTRACTOR, worst, len(many)).counts
+        counts = face_set((many[i : i + 100] for i in range(0, len(many), 100)), EXTRACTOR, damage, len(many)).counts
         assert counts.sum() == len(many)
         assert counts.max() <= 2 * counts.min()
 
@@ -253,7 +253,7 @@ def test_faces_of_a_pack_as_a_set_are_those_faces(pack: Pack) -> None:
     assert len(set(chosen.tolist()) | set(others.tolist())) == 60
     assert not np.array_equal(chosen, evaluation.choose(pack, 30, seed=1)[0])
     assert [len(lot) for lot in evaluation.choose(pack, 5000, seed=0)] == [40, 40]
-    found, plain = evaluation.of_pack(pack, chosen, EXTRACTOR), face_set([pack.pixels[chosen]], EXTRACTOR, worst, 30)
+    found, plain = evaluation.of_pack(pack, chosen, EXTRACTOR), face_set([pack.pixels[chosen]], EXTRACTOR, damage, 30)
     torch.testing.assert_close(found.features, plain.features)
     torch.testing.assert_close(found.damage, plain.damage)
     torch.testing.assert_close(found.spectra, plain.spectra)

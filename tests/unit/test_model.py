@@ -23,6 +23,7 @@ from model import (
     Generator,
     GeneratorBlock,
     Mixing,
+    Modulation,
     NearestConv,
     Projected,
     Shortcut,
@@ -198,6 +199,42 @@ def test_widths_and_depths_are_those_of_the_lists_in_both_networks() -> None:
         assert found == {pixels: [(block, width)] * depth for pixels, (width, depth) in wanted.items()}
         order = list(found)
         assert order == sorted(order, reverse=block.startswith("D"))
+
+
+@pytest.mark.parametrize(
+    ("size", "blocks", "wanted"),
+    [
+        (96, 24, {12: 32, 24: 16}),
+        (96, 12, {12: 32}),
+        (96, 0, {}),
+        (64, 24, {8: 32, 16: 16}),
+        (48, 24, {12: 16, 24: 8}),
+    ],
+)
+def test_the_generator_of_dcgan_has_blocks_at_small_maps(size: int, blocks: int, wanted: dict[int, int]) -> None:
+    config = changed(SMALL, image_size=size, ngf=8, growth="doubling", up="nearest", to_rgb="slim", blocks=blocks)
+    generator = Generator(config)
+    assert plan(generator, size) == {pixels: [("GeneratorBlock", width)] for pixels, width in wanted.items()}
+    assert plan(Discriminator(config), size) == {}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_z_modulates_every_map_but_the_first(arch: str) -> None:
+    config = changed(SMALL, arch=arch, modulated=True)
+    generator, z = Generator(config).eval(), torch.randn(2, SMALL.nz)
+    modulations = [layer for layer in generator.main if isinstance(layer, Modulation)]
+    assert [layer.out_features for layer in modulations] == [2 * width for width in config.generator[0][1:]]
+    x = torch.randn(2, 3, 5, 5)
+    layer = Modulation(SMALL.nz, 3)
+    torch.nn.init.zeros_(layer.weight)
+    assert torch.equal(layer(x, z), x)
+    layer.bias.data[:] = torch.tensor([1.0, 0, 0, 0, 5, 0])
+    assert torch.equal(layer(x, z), torch.stack([2 * x[:, 0], x[:, 1] + 5, x[:, 2]], 1))
+    with torch.no_grad():
+        before = generator(z)
+        for layer in modulations:
+            torch.nn.init.zeros_(layer.weight)
+        assert not torch.equal(generator(z), before)
 
 
 def test_widths_hold_for_dcgan_too() -> None:
