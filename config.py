@@ -49,7 +49,7 @@ Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Features = Literal["imagenet", "faces", "inception"]
-Metric = Literal["fd_damage", "fd", "kid_x1000", "coverage", "swd_x1000"]
+Metric = Literal["damage_x100", "fd", "kid_x1000", "coverage", "swd_x1000"]
 Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
@@ -249,7 +249,8 @@ class TrainConfig:
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; left out
             where they would cost over 3 % of the time, but for the last where there was one before or a fifth of the
             budget is enough; 0 turns them off.
-        eval_metric: the metric by which best.pt is kept: fd_damage is FD times damage.
+        eval_metric: the metric by which best.pt is kept: damage_x100 is the share of a face that looks damaged, in per
+            cent.
         save_every: epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.
         save_minutes: minutes between saves of latest.pt.
         tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
@@ -319,7 +320,7 @@ class TrainConfig:
     log_every: int = 50
     plot_every: int = 250
     eval_images: int = 10_000
-    eval_metric: Metric = "fd_damage"
+    eval_metric: Metric = "damage_x100"
     save_every: int = 10
     save_minutes: float = 2.0
     tensorboard: bool = False
@@ -777,4 +778,6 @@ def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
     paths = {f.name for f in dataclasses.fields(config_type) if "Path" in str(f.type)}
     values: dict[str, Any] = {k: Path(v) if k in paths and v is not None else v for k, v in stored.items()}
     values |= {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+    if values.get("eval_metric") == "fd_damage":  # for a day
+        values["eval_metric"] = "damage_x100"
     return config_type(**values)

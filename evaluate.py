@@ -225,7 +225,7 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:  # of texture it is known for all of them only
-        damage = torch.tensor([reference.floor["damage"] / 100])  # a mean, whatever their number
+        damage = torch.tensor([reference.floor["damage_x100"] / 100])  # a mean, whatever their number
         floor = evaluation.with_damage(reference.reals.measure_features(reference.other), damage)
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
@@ -391,7 +391,7 @@ def measured_in_training(run: Path) -> list[dict[str, float]]:
         with contextlib.suppress(ValueError, KeyError, TypeError):  # cut short by a crash, or without metrics
             row = json.loads(line)
             if "fd" in row:
-                found.append({name: float(row[name]) for name in wanted if name in row})  # "damage" came later
+                found.append({name: float(row[name]) for name in wanted if name in row})  # damage came later
     return found
 
 

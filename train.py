@@ -313,7 +313,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
     finally:
         monitor.measured(since)
     before, best = judge.best, judge.is_best(found)
-    shown = f"damage {found['damage']:.2f} %, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
+    shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if best:

@@ -66,14 +66,13 @@ def main() -> None:
     damage = [100 * faces.damage.mean().item() for faces in seen]
     for name in textures[0]:
         row("", name, [values[name] for values in textures])
-    row("", "damage", damage)
+    row("", "damage_x100", damage)
     for kind in options.features.split(","):
         extract = EXTRACTORS[kind](on)
         reals = Reals(extract(chosen), {}, torch.ones(2))
         found = [reals.measure_features(torch.cat([extract(some) for some in faces])) for faces in sets]
         for name in found[0]:
             row(kind, name, [values[name] for values in found])
-        row(kind, "fd_damage", [values["fd"] * share / 100 for values, share in zip(found, damage, strict=True)])
 
 
 def answers(tables: list[Path]) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from benchmarks import faults
-from gan import evaluation, features, imagenet, images, metrics
+from gan import evaluation, features, imagenet, images
 from gan.device import choose_device, place
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.evaluation import Reals
@@ -167,19 +167,16 @@ def main() -> None:
                 images.save_picture(images.grid(spoilt[changed], columns=8), options.out / f"{fault}.png")
     texture, shares = swd(real, sets), " | ".join(f"{share:.0%}" for share in (0.0, *SHARES))
     damaged = known(features.measuring(on, "faces").damage, sets)
-    shares_of = {key: 100 * seen.mean().item() for key, seen in damaged.items()}
+    print(f"\n| fault | damage x100 at {shares} |")
+    print("| --- " * (len(SHARES) + 2) + "|")
+    for fault in FAULTS:
+        found = (100 * damaged[key].mean().item() for key in keys_of(fault))
+        print(f"| {fault} | {' | '.join(f'{value:.2f}' for value in found)} |", flush=True)
     for kind in options.features.split(","):
         extractor = EXTRACTORS[kind](on)
         print(f"\n{extractor.name}, {len(other):,} against {len(real):,} faces, {platform.machine()}\n")
         reals, seen = Reals(extractor(real), {}, torch.ones(2)), known(extractor, sets)
         table(reals, seen, texture)
-        print(f"\n| fault | damage, %, at {shares} | FD x damage at {shares} |")
-        print("| --- " * (2 * len(SHARES) + 3) + "|")
-        for fault in FAULTS:
-            fd = [metrics.between(reals.gaussian, metrics.gaussian(seen[key])) for key in keys_of(fault)]
-            damage = [shares_of[key] for key in keys_of(fault)]
-            both = [f"{a * b / 100:.4g}" for a, b in zip(fd, damage, strict=True)]
-            print(f"| {fault} | {' | '.join([*(f'{value:.3f}' for value in damage), *both])} |", flush=True)
 
 
 def keys_of(fault: str) -> list[tuple[str, float]]:

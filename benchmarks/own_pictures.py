@@ -105,7 +105,7 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
     print("| --- " * (3 + len(METRICS)) + "|")
     for arm in arms:
         row = next(row for row in rows if row["arm"] == arm)
-        cells = [f"{row[m]:.1f}" if m in ("fd_damage", "fd", "swd_x1000") else f"{row[m]:.2f}" for m in METRICS]
+        cells = [f"{row[m]:.1f}" if m in ("fd", "swd_x1000") else f"{row[m]:.2f}" for m in METRICS]
         copying = row["copying"]
         ratios = " / ".join(f"{ratio:.2f}" for ratio in copying["percentiles"].values())
         near = f"{ratios}{', COPIES' if copying['copied'] else ''}" if arm != "released" else ""

@@ -27,7 +27,7 @@ from gan.faces import open_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {
-    "damage": "damage, %",
+    "damage_x100": "damage x100",
     "fd": "FD",
     "recall": "recall",
     "coverage": "coverage",

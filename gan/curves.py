@@ -21,8 +21,7 @@ BINS = 40
 
 
 METRICS = (
-    "damage",
-    "fd_damage",
+    "damage_x100",
     "fd",
     "kid_x1000",
     "precision",
@@ -56,7 +55,7 @@ class Panel:
 
 PANELS = {
     "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
-    "damage": Panel("How much of the samples looks damaged", "%, lower is better", {"damage": "damage"}),
+    "damage": Panel("How much of the samples looks damaged", "%, lower is better", {"damage_x100": "damage x100"}),
     "shares": Panel(
         "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
     ),

@@ -24,8 +24,7 @@ from gan.latent import stream
 from gan.sampling import BATCH, Sampler
 
 METRICS = {
-    "damage": ("damage, %", "lower", 2),
-    "fd_damage": ("FD x damage", "lower", 3),
+    "damage_x100": ("damage x100", "lower", 2),
     "fd": ("FD", "lower", 2),
     "kid_x1000": ("KID x1000", "lower", 2),
     "precision": ("precision", "higher", 3),
@@ -178,9 +177,8 @@ class Reals:
 
 
 def with_damage(found: Mapping[str, float], damage: Tensor) -> dict[str, float]:
-    """Metrics with how much of faces looks damaged, (M,), in the mean, %; and FD times that, which neither flatters."""
-    mean = damage.mean().item()
-    return {**found, "damage": 100 * mean, "fd_damage": mean * found["fd"]}
+    """Metrics, and how much of faces looks damaged, (M,), in the mean, %."""
+    return {**found, "damage_x100": 100 * damage.mean().item()}
 
 
 def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:

@@ -60,11 +60,11 @@ RESTLESS = 0.6
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
 """A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
 
-AT_LEAST: dict[Metric, float] = {"fd_damage": 0.0, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
+AT_LEAST: dict[Metric, float] = {"damage_x100": 0.0, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
 """What 2,000 samples more or less decide, however small the metric is; added to that noise."""
 
 KEPT_BY: dict[Metric, tuple[str, bool]] = {
-    "fd_damage": ("FD x damage", False),
+    "damage_x100": ("damage x100", False),
     "fd": ("FD", False),
     "coverage": ("coverage", True),
     "kid_x1000": ("KID x1000", False),

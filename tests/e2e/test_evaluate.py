@@ -181,7 +181,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     measured = {row["images_seen"]: row for row in rows if "fd" in row}
     assert sorted(measured) == [160, 320, 480]
     assert all(set(METRICS) <= set(row) for row in measured.values())
-    best = min(measured.values(), key=lambda row: row["fd_damage"])
+    best = min(measured.values(), key=lambda row: row["damage_x100"])
     assert f"FD {best['fd']:.1f}" in result.stdout
     assert result.stdout.count("the best so far") >= 1
 
@@ -345,7 +345,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     assert found["fake"].startswith("the released generator")
     assert "real faces" in found["real"]
     assert 0.7 < found["metrics"]["precision"]["floor"] <= 1
-    for name in ("fd_damage", "damage", "fd"):
+    for name in ("damage_x100", "fd"):
         assert found["metrics"][name]["floor"] < found["metrics"][name]["value"]
     assert "copying" not in found
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.png"]

@@ -137,6 +137,11 @@ def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
     assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
 
 
+def test_a_metric_of_a_day_is_what_followed_it() -> None:
+    assert restore(TrainConfig, {"eval_metric": "fd_damage"}).eval_metric == "damage_x100"
+    assert restore(TrainConfig, {"eval_metric": "fd"}).eval_metric == "fd"
+
+
 def test_annealing_belongs_to_a_budget() -> None:
     with pytest.raises(ConfigError, match=r"--anneal: is a share of --budget"):
         resolve(TrainConfig, {"anneal": 0.5, "max_epoch": 3})

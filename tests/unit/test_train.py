@@ -346,7 +346,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
             times.append(1)
             slept[0] += 500.0 if len(times) == 3 else 0.0
             self.seconds = 500.0 if len(times) == 3 else 0.1
-            return {"fd": 1.0, "coverage": 1.0, "damage": 0.5, "fd_damage": 0.5, "swd_x1000": 1.0}
+            return {"fd": 1.0, "coverage": 1.0, "damage_x100": 0.5, "swd_x1000": 1.0}
 
         def is_best(self, found: object) -> bool:
             return False
