@@ -361,6 +361,17 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
     assert judge.seconds < 100  # the next one is not put off for it
 
 
+@pytest.mark.parametrize(
+    ("budget", "best", "seconds", "measured"),
+    [(3, None, 36, True), (3, None, 37, False), (3, 2.0, 90, True), (3, 2.0, 91, False), (None, None, 0.1, False)],
+)
+def test_a_finished_run_is_measured_where_its_budget_has_the_time(
+    budget: float | None, best: float | None, seconds: float, measured: bool
+) -> None:
+    judge = cast(Judge, types.SimpleNamespace(best=best, cost=lambda: seconds))
+    assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), judge) == measured
+
+
 def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1))
     state = trained(run, every(pack))
