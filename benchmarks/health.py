@@ -45,6 +45,10 @@ COLUMNS = ("step", "images_seen", "seconds", "d_accuracy", "variety", "drift")
 COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
 
 
+THEN = ("--lr1=3e-4", "--lr2=3e-4", "--d_encoder=faces", "--head_penalty=0", "--blocks=0", "--nomodulated")
+"""What was the default when the logs were made, for the most part."""
+
+
 def main() -> None:
     """Run the arms and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,8 +91,8 @@ def trained(arm: str, data_path: Path, images: int, options: list[str], out: Pat
         epochs = -(-images // len(pack.split(TrainConfig.holdout)[0]))
         typed = {word.partition("=")[0] for word in options}
         words = [word for word in COMMON if word.partition("=")[0] not in typed]
-        if "--preset" not in typed:  # what was the default when the logs were made
-            words += [word for word in ("--lr1=3e-4", "--lr2=3e-4") if word.partition("=")[0] not in typed]
+        if "--preset" not in typed:
+            words += [word for word in THEN if word.partition("=")[0] not in typed]
         words += [*options, f"--data_path={data_path}", f"--run={arm}", *([f"--max_epoch={epochs}"] if images else [])]
         with (out / f"{arm}.txt").open("w") as told:
             command = [sys.executable, str(ROOT / "train.py"), *words]

@@ -52,7 +52,7 @@ TEXTURE_FACES, PATCHES = 4096, 16_384
 """Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
 
 DAMAGE_FACES = 2048
-"""Faces of a set in which damage is looked for, at most: its mean is known to 0.02 % then."""
+"""Faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then."""
 
 CHUNK = 64
 """Faces that texture and spectrum look at in one go, at most."""

@@ -138,8 +138,8 @@ def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
 
 
 def test_a_metric_of_a_day_is_what_followed_it() -> None:
-    assert restore(TrainConfig, {"eval_metric": "fd_damage"}).eval_metric == "damage_x100"
-    assert restore(TrainConfig, {"eval_metric": "fd"}).eval_metric == "fd"
+    assert restore(TrainConfig, {"eval_metric": "fd_damage"}).eval_metric == "fd"
+    assert restore(TrainConfig, {"eval_metric": "damage_x100"}).eval_metric == "damage_x100"
 
 
 def test_annealing_belongs_to_a_budget() -> None:
