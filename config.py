@@ -205,7 +205,7 @@ class TrainConfig:
         growth: sizes that a generated face grows through: by doublings alone, at 96 pixels 6, 12, 24, 48; or as in the
             book, where the last step is threefold: 4, 8, 16, 32. They differ at 48, 96 and 192 pixels.
         blocks: the generator of dcgan has a residual block at each of its maps but the first of up to so many pixels,
-            by which both eyes of a face come to agree; 0: none.
+            by which both eyes of a face agree more often; 0: none.
         modulated: let the latent set gain and shift of all maps of the generator but the first, too, by which it draws
             more kinds of faces.
         to_rgb: last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the

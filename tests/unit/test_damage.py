@@ -42,7 +42,7 @@ def test_the_one_that_comes_with_the_program_sees_what_was_done_to_an_eye(drawn:
     for fault in ("eye smeared", "eye erased"):
         spoilt = damage(faults.FAULTS[fault](drawn, places, np.random.default_rng(0)))
         assert (spoilt > before).float().mean() > 0.8
-        assert spoilt.mean() > before.mean() + 0.01
+        assert spoilt.mean() > before.mean() + 0.03
 
 
 def test_a_missing_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
