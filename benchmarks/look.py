@@ -4,7 +4,8 @@ python -m benchmarks.look draw --data_path=FOLDER --out=FOLDER NAME=CHECKPOINT .
     Draws sheets of 16 shuffled, nameless cells: so many samples of each generator, a tenth as many real faces and a
     tenth with planted faults; and form.csv beside them, to be filled once for each look. key.json says which cell is
     what: whoever looks must not see it. planted-1.png and so on show the planted faults; before anyone looks, those
-    that came out too faint are left out by drawing again with --faint=3,17 (and more --planted).
+    that came out too faint are left out by drawing again with --faint=3,17 (and more --planted). Where there is no
+    checkpoint, a folder of pictures is taken in the order of their names.
 python -m benchmarks.look count --out=FOLDER FORM FORM
     Counts two filled forms, as Markdown.
 
@@ -75,8 +76,11 @@ def draw(options: argparse.Namespace) -> None:
     random = np.random.default_rng(options.seed)
     cells: list[tuple[str, str, np.ndarray]] = []  # what it is, which, pixels
     for name, checkpoint in (generator.split("=", 1) for generator in options.generators):
-        sampler = sampling.load(Path(checkpoint), choose_device(None))
-        pixels = np.concatenate(list(sampler.faces(range(options.cells))))
+        if Path(checkpoint).is_dir():
+            pixels = open_pack(Path(checkpoint), SIZE).pixels[: options.cells]
+        else:
+            sampler = sampling.load(Path(checkpoint), choose_device(None))
+            pixels = np.concatenate(list(sampler.faces(range(options.cells))))
         cells += [(name, f"seed {seed}", face) for seed, face in enumerate(pixels)]
     chosen = random.permutation(len(pack.pixels))
     cells += [(REAL, f"face {index}", pack.pixels[index]) for index in chosen[:real]]

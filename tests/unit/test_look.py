@@ -131,3 +131,21 @@ def test_agreement_is_beyond_chance() -> None:
     assert look.kappa(one, one) == 1
     assert look.kappa(one, other) == 0
     assert look.kappa(np.zeros(4), np.zeros(4)) == 1
+
+
+def test_a_folder_of_pictures_is_taken_in_the_order_of_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_faces: Callable[..., list[Path]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_faces(tmp_path / "faces", 30)
+    paths = sorted(make_faces(tmp_path / "peer", 12, suffix=".png"))
+    look.draw(options(data_path=Path("faces"), out=Path("out"), generators=["peer=peer"], real=0, planted=0))
+    key = json.loads((tmp_path / "out/key.json").read_text())
+    assert sorted(cell["which"] for cell in key.values()) == sorted(f"seed {n}" for n in range(10))
+    cell = next(name for name, what in key.items() if what["which"] == "seed 7")
+    place = int(cell.split("-")[1]) - 1
+    left = place % 4 * (look.ENLARGED + look.EDGE) + look.EDGE
+    top = place // 4 * (look.ENLARGED + look.EDGE + look.HEAD) + look.EDGE + look.HEAD
+    with Image.open(tmp_path / "out/sheets/sheet-001.png") as sheet, Image.open(paths[7]) as face:
+        shown = sheet.crop((left, top, left + look.ENLARGED, top + look.ENLARGED)).resize(face.size)
+        assert np.abs(np.asarray(shown, float) - np.asarray(face, float)).mean() < 6
