@@ -249,8 +249,8 @@ class TrainConfig:
         eval_images: images between measurements of quality, on 2,000 samples or as many as there are faces; left out
             where they would cost over 3 % of the time, but for the last where there was one before or a fifth of the
             budget is enough; 0 turns them off.
-        eval_metric: the metric by which best.pt is kept and a run's progress judged; damage_x100, the share of a face
-            that looks damaged in per cent, is for anime faces alone.
+        eval_metric: the metric by which best.pt is kept and a run's progress judged; unset: for anime faces
+            damage_x100, the share of a face that looks damaged, for others fd.
         save_every: epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.
         save_minutes: minutes between saves of latest.pt.
         tensorboard: write the run for TensorBoard too, into tensorboard/ in its folder.
@@ -320,7 +320,7 @@ class TrainConfig:
     log_every: int = 50
     plot_every: int = 250
     eval_images: int = 10_000
-    eval_metric: Metric = "fd"
+    eval_metric: Metric | None = None
     save_every: int = 10
     save_minutes: float = 2.0
     tensorboard: bool = False
@@ -382,6 +382,11 @@ class TrainConfig:
     def epochs(self) -> float:
         """Passes over the faces at most; infinite where minutes alone end the run."""
         return self.max_epoch or (200 if self.budget is None else math.inf)
+
+    @property
+    def kept_by(self) -> Metric:
+        """What best.pt is kept by; a new run has decided it where nobody typed it."""
+        return self.eval_metric or "fd"
 
     @property
     def model(self) -> ModelConfig:

@@ -368,7 +368,8 @@ def the_way_there(
             seen = progress_of(other.faces(range(config.seed, config.seed + n)), progress)
             faces = evaluation.face_set(seen, extractor, extractor.damage, n)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
-        show(f"{path.name}: {other.images_seen:,} images seen, FD {found['fd']:.2f} ({n:,} samples)")
+        shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
+        show(f"{path.name}: {other.images_seen:,} images seen, {shown} ({n:,} samples)")
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     return {
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],

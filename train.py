@@ -490,6 +490,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             precision = choose_precision(config.precision, device)
         if content is None and ranks.first:
             config = preparing.suited(config, typed, len(training), device)
+            config = preparing.measured_by(config, pack, every, device)
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
         config, precision = ranks.share((config, precision))
         if content is not None and alike_device:

@@ -54,8 +54,8 @@ class Panel:
 
 
 PANELS = {
-    "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
     "damage": Panel("How much of the samples looks damaged", "%, lower is better", {"damage_x100": "damage x100"}),
+    "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
     "shares": Panel(
         "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
     ),

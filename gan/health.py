@@ -13,6 +13,7 @@ from torch import Tensor
 
 from config import Metric, TrainConfig
 from gan.curves import Curves
+from gan.evaluation import ALIKE, DAMAGE
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 
@@ -60,7 +61,7 @@ RESTLESS = 0.6
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
 """A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
 
-AT_LEAST: dict[Metric, float] = {"damage_x100": 0.0, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
+AT_LEAST: dict[Metric, float] = {"damage_x100": 0.05, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
 """What 2,000 samples more or less decide, however small the metric is; added to that noise."""
 
 KEPT_BY: dict[Metric, tuple[str, bool]] = {
@@ -71,6 +72,9 @@ KEPT_BY: dict[Metric, tuple[str, bool]] = {
     "swd_x1000": ("SWD x1000", False),
 }
 """What best.pt may be kept by: name for people, and whether higher is better."""
+
+PERFECT: dict[Metric, float] = {"damage_x100": 1.5, "fd": 0.0, "coverage": 1.0, "kid_x1000": 0.0, "swd_x1000": 0.0}
+"""What cannot be bettered: of damage that of real anime faces."""
 
 THUMBNAIL = 8
 """Parts of a face, each way, whose means `variety` and `drift` compare."""
@@ -310,14 +314,25 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether the measurements get better."""
-    name, higher = KEPT_BY[config.eval_metric]
-    where, values = curves.column(config.eval_metric)
+    """Whether what keeps best.pt gets better; damage, which does not see variety, not at the cost of FD."""
+    found = _progress(curves, config.kept_by, config, folder, finished)
+    if config.kept_by != DAMAGE or found is None:
+        return found
+    by_fd, fd = _progress(curves, "fd", config, folder, finished), curves.column("fd")[1]
+    if found.kind == "improving":
+        return found if fd[-1] <= ALIKE * fd.min() else by_fd
+    return by_fd if by_fd is not None and by_fd.kind == "improving" else found
+
+
+def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
+    """Whether a metric gets better."""
+    name, higher = KEPT_BY[metric]
+    where, values = curves.column(metric)
     if len(values) < 3:
         return None
-    left = np.maximum(1 - values if higher else values, 1e-3)  # what is left to do; KID may be below 0
+    left = np.maximum((values - PERFECT[metric]) * (-1 if higher else 1), 1e-3)  # what is left to do
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
-    as_good = (1 + NOISE) * left[best] + AT_LEAST[config.eval_metric]
+    as_good = (1 + NOISE) * left[best] + AT_LEAST[metric]
     good = int(np.argmax(left <= as_good))  # the first as good as the best, nearly
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
@@ -326,9 +341,9 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
         else:
             do = f"stop here and use best.pt: python generate.py --checkpoint={as_word(folder)}"
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
-    minutes = curves.column(config.eval_metric, "seconds")[0] / 60
+    minutes = curves.column(metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
-    better = left[-1] <= (1 - NOISE) * left[past] - AT_LEAST[config.eval_metric]
+    better = left[-1] <= (1 - NOISE) * left[past] - AT_LEAST[metric]
     if not better or left[-1] > as_good:
         short = "improving, with setbacks" if better else "worse than it was"
         short = "hardly improving" if left[-1] <= as_good else short

@@ -31,7 +31,7 @@ from gan import (
 )
 from gan.command_line import show
 from gan.device import describe, free_memory, out_of_memory
-from gan.evaluation import LEAST, Judge
+from gan.evaluation import DAMAGE, LEAST, Judge
 from gan.faces import Pack, has_faces
 from gan.files import as_word
 from gan.monitor import Monitor, Output
@@ -113,6 +113,24 @@ def planned(
     return chosen.config
 
 
+def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: torch.device) -> TrainConfig:
+    """The config with what keeps best.pt, where that is not typed: damage, which knows anime faces alone, or FD."""
+    if config.eval_metric is not None or not config.eval_images or len(pack.pixels) < LEAST:
+        return config
+    known = False
+    if config.data_path != SYNTHETIC:
+        with contextlib.suppress(CheckpointError):  # which need not be there
+            extractor = features.load("faces", None, device)
+            known = knows(whole_faces.load(extractor), pack, training)
+    return dataclasses.replace(config, eval_metric=DAMAGE if known else "fd")
+
+
+def knows(whole: whole_faces.WholeFaces, pack: Pack, training: np.ndarray) -> bool:
+    """Whether a pack's faces are of the kind that is known, anime faces, by some of them."""
+    some = latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
+    return whole.knows(features.of_pack(whole.extractor, pack, some))
+
+
 def choose_faces(
     config: TrainConfig,
     content: Mapping[str, Any] | None,
@@ -143,8 +161,8 @@ def choose_faces(
             raise TimeoutError
 
     extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
-    whole, some = whole_faces.load(extractor), latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
-    known = whole.knows(features.of_pack(extractor, pack, some))
+    whole = whole_faces.load(extractor)
+    known = knows(whole, pack, training)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
             chosen = selection.typical(
@@ -230,9 +248,9 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
         if state.step and path.is_file():  # a new run's folder may turn out to be another's
             found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
     extractor = features.measuring(run.device, before=found.get("features"))
-    best = found.get(config.eval_metric) if found.get("features") == extractor.name else None
+    best = found if found.get("features") == extractor.name and config.kept_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
-    return Judge(pack, training, held_out, extractor, sampler, config.eval_metric, best)
+    return Judge(pack, training, held_out, extractor, sampler, config.kept_by, best)
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
@@ -274,7 +292,7 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
         if not (folder / "best.pt").is_file():
             raise CheckpointError("there is none")
         best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"), hint=False)
-        found = health.in_words(best["evaluation"], config.eval_metric)
+        found = health.in_words(best["evaluation"], config.kept_by)
         lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
     except CheckpointError:
         why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"

@@ -60,8 +60,8 @@ def _fill(
     _numbers(figure.add_subplot(cells[0, 1]), result)
     _spectra(figure.add_subplot(cells[1, 1]), result["spectra"])
     if rows > 2:
-        _curve(figure.add_subplot(cells[2, 0]), run, "fd", result)
-        _curve(figure.add_subplot(cells[2, 1]), run, "swd_x1000", result)
+        _curve(figure.add_subplot(cells[2, 0]), run, "damage_x100", result)
+        _curve(figure.add_subplot(cells[2, 1]), run, "fd", result)
     if pairs is not None:
         sheet = images.grid(np.concatenate(pairs), columns=len(pairs[0]))
         _picture(
@@ -139,8 +139,9 @@ def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
 def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
     label, better, _ = METRICS[name]
     for kind, points in run.items():
-        if points:
-            axes.plot([p["images_seen"] for p in points], [p[name] for p in points], marker="o", label=kind)
+        own = [(point["images_seen"], point[name]) for point in points if name in point]  # old logs have no damage
+        if own:
+            axes.plot(*zip(*own, strict=True), marker="o", label=kind)
     if (floor := result["metrics"][name]["floor"]) is not None:
         axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
     axes.set_xlabel("images seen")

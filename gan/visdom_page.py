@@ -57,6 +57,7 @@ VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
 SPREAD_TITLE = "The discriminator's logits in the last steps"
 
 COMPARED = {
+    "damage_x100": ("damage x100", "lower is better", False),
     "fd": ("FD", "lower is better", False),
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),

@@ -243,8 +243,29 @@ def test_a_judge_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ..
     judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric)
     assert [judge.is_best({metric: value}) for value in values] == [True, True, False, True]
     assert not judge.is_best({metric: math.nan})
-    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best=values[-1])
+    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best={metric: values[-1]})
     assert [later.is_best({metric: value}) for value in values] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("damage", "fd", "best"),
+    [
+        (1.9, 50.0, True),  # fewer broken eyes, as many kinds of faces
+        (1.9, 54.9, True),
+        (1.9, 55.1, False),  # fewer broken eyes, of fewer kinds of faces
+        (2.0, 50.0, False),
+        (2.1, 46.0, False),
+        (2.1, 45.0, True),  # what was best is behind by far
+        (math.nan, 10.0, False),
+        (1.0, math.nan, False),
+    ],
+)
+def test_damage_decides_between_states_of_like_fd(pack: Pack, damage: float, fd: float, best: bool) -> None:
+    before, found = {"damage_x100": 2.0, "fd": 50.0}, {"damage_x100": damage, "fd": fd}
+    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100")
+    assert judge.is_best(before)
+    assert judge.is_best(found) == best
+    assert judge.best == (found if best else before)
 
 
 def test_faces_of_a_pack_as_a_set_are_those_faces(pack: Pack) -> None:

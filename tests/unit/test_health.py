@@ -190,6 +190,21 @@ def test_a_run_that_comes_no_further_is_told_how_it_goes(fd: list[float], short:
     assert said(curves(fd=[None] * 37 + fd)).short == short
 
 
+@pytest.mark.parametrize(
+    ("damage", "fd", "short"),
+    [
+        ([3.5, 2.5, 2.3, 2.1, 2.0], [90.0, 60.0, 50.0, 45.0, 42.0], "improving, damage x100"),
+        ([3.5, 2.5, 2.3, 2.1, 2.0], [60.0, 60.0, 50.0, 60.0, 70.0], "worse than it was"),  # of fewer and fewer kinds
+        ([2.1, 2.1, 2.1, 2.1, 2.1], [90.0, 60.0, 50.0, 45.0, 42.0], "improving, FD"),
+        ([2.1, 2.1, 2.1, 2.1, 2.1], [42.0, 42.0, 42.0, 42.0, 42.0], "hardly improving"),
+        ([1.56, 1.55, 1.54, 1.54, 1.53], [42.0, 42.0, 42.0, 42.0, 42.0], "hardly improving"),  # that of real faces
+    ],
+)
+def test_damage_is_believed_where_fd_does_not_contradict(damage: list[float], fd: list[float], short: str) -> None:
+    made = curves(damage_x100=[None] * 35 + damage, fd=[None] * 35 + fd)
+    assert said(made, eval_metric="damage_x100").short.startswith(short)
+
+
 def test_what_2000_samples_decide_is_no_improvement() -> None:
     random = np.random.default_rng(0)
     for start in range(20):

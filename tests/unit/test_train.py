@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import train
-from config import RELEASED, CheckpointError, ConfigError, Metric, TrainConfig
+from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, Metric, TrainConfig
 from gan import batches as batches_module
 from gan import checkpoint, features, health, preparing, sittings
 from gan.batches import Batches
@@ -829,9 +829,9 @@ class TestBatches:
         assert [batches.epochs(step) for step in (4, 5, 9)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("metric", ["fd", "swd_x1000"])
+@pytest.mark.parametrize("metric", [None, "fd", "swd_x1000"])
 def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_features(
-    metric: Metric, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
+    metric: Metric | None, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "LEAST", 2)
     config = dataclasses.replace(TrainConfig(), eval_metric=metric, ngf=8, ndf=8)
@@ -842,18 +842,41 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
             checkpoint.save(run.folder / "best.pt", content)
         judge = preparing.open_judge(run, state, pack, np.arange(2), np.arange(0))
         assert judge is not None
-        return judge.best
+        assert judge.metric == (metric or "fd")
+        return None if judge.best is None else judge.best[judge.metric]
 
     name = features.load("imagenet", None, CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0}
     assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
     state.step = 9
-    assert best_after(None) == values[metric]
+    assert best_after(None) == values[metric or "fd"]
     (run.folder / "best.pt").unlink()
     assert best_after(None) is None
-    assert best_after({"evaluation": {"features": name, **values}}) == values[metric]
+    assert best_after({"evaluation": {"features": name, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
     before = features.load("faces", None, CPU).name  # of before quality went by others: it goes on as it began
-    assert best_after({"evaluation": {"features": before, **values}}) == values[metric]
+    assert best_after({"evaluation": {"features": before, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": values}) is None
     assert best_after({"something": 1}) is None
+
+
+def test_best_is_kept_by_damage_where_that_knows_the_faces(
+    tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept_by(known: bool | None, **options: Any) -> str | None:
+        def load(extractor: features.Extractor) -> object:
+            if known is None:
+                raise CheckpointError("whole-faces.pt: no such checkpoint")
+            return types.SimpleNamespace(extractor=extractor, knows=lambda seen: known)
+
+        monkeypatch.setattr(preparing.whole_faces, "load", load)
+        config = dataclasses.replace(TrainConfig(data_path=tmp_path), **options)
+        return preparing.measured_by(config, pack, np.arange(18), CPU).eval_metric
+
+    assert kept_by(True) is None  # too few to be measured
+    monkeypatch.setattr(preparing, "LEAST", 2)
+    assert kept_by(True) == "damage_x100"
+    assert kept_by(False) == kept_by(None) == "fd"
+    assert kept_by(True, data_path=SYNTHETIC) == "fd"
+    assert kept_by(True, eval_metric="coverage") == "coverage"
+    assert kept_by(True, eval_images=0) is None

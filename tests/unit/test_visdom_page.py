@@ -136,7 +136,7 @@ def test_runs_in_one_environment_have_panes_of_their_own_and_some_together(serve
     pages = {run: Page("http://127.0.0.1", server.port, "both", run, {"run": run}) for run in ("one", "two")}
     for run, page in pages.items():
         page.picture("samples", "Samples", PICTURE, 50)
-        page.row(row(50, fd=30.0, variety=0.9))
+        page.row(row(50, fd=30.0, damage_x100=2.5, variety=0.9))
         page.row(row(100, fd=20.0 if run == "one" else 25.0))
     wait_for(lambda: {"one samples", "two samples", "all fd"} <= panes(server.port, "both").keys())
     wait_for(lambda: len(panes(server.port, "both")["all fd"]["content"]["data"]) == 2)
@@ -147,7 +147,8 @@ def test_runs_in_one_environment_have_panes_of_their_own_and_some_together(serve
     shown = panes(server.port, "both")
     together = {curve["name"]: curve["y"] for curve in shown["all fd"]["content"]["data"]}
     assert together == {"one": [30, 20], "two": [30, 25, 15]}
-    assert {"one losses", "two losses", "one verdict", "two options", "all g_loss", "all variety"} <= shown.keys()
+    assert {"one losses", "two losses", "one verdict", "two options"} <= shown.keys()
+    assert {"all damage_x100", "all g_loss", "all variety"} <= shown.keys()
     assert shown["one losses"]["title"] == "one: Losses"
     assert "losses" not in shown
 
