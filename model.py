@@ -41,10 +41,10 @@ class Generator(nn.Module):
         (widths, depths), (least, factor) = config.generator, config.growing
         layers: list[nn.Module] = [nn.ConvTranspose2d(config.nz, widths[0], least, 1, 0, bias=False)]
         for (width, narrower), depth in zip(pairwise(widths), depths, strict=False):
-            layers += [GeneratorBlock(width) for _ in range(depth)]
+            layers += blocks(config, width, depth)
             layers += grow(config, width, narrower)  # (N, ..., twice the size)
             layers += [Modulation(config.nz, narrower)] if config.modulated else []
-        layers += [GeneratorBlock(widths[-1]) for _ in range(depths[-1])]
+        layers += blocks(config, widths[-1], depths[-1])
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(True)]
         layers += [*to_rgb(config.to_rgb, widths[-1], config.channels, factor), nn.Tanh()]
         self.main = nn.Sequential(*layers)
@@ -223,6 +223,15 @@ def head(seen: int, width: int, halvings: int) -> nn.Sequential:
     return nn.Sequential(*layers, spectral_norm(nn.Conv2d(width, 1, 3, 1, 1)))
 
 
+def blocks(config: ModelConfig, width: int, depth: int) -> list[nn.Module]:
+    """The generator's residual blocks at one of its maps: (N, width, R, R) -> the same."""
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [GeneratorBlock(width, max(1, width // 2) if config.lean else width)]
+        layers += [Modulation(config.nz, width)] if config.lean and config.modulated else []
+    return layers
+
+
 def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
     """The generator's way to twice the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
     if config.arch == "dcgan":
@@ -289,17 +298,22 @@ class Shortcut(nn.Conv2d):
 
 
 class GeneratorBlock(nn.Module):
-    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU."""
+    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        width: channels of x.
+        inner: channels between the convolutions.
+    """
+
+    def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
             nn.BatchNorm2d(width),
             nn.ReLU(True),
-            nn.Conv2d(width, width, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(width),
+            nn.Conv2d(width, inner, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(inner),
             nn.ReLU(True),
-            nn.Conv2d(width, width, 3, 1, 1, bias=False),
+            nn.Conv2d(inner, width, 3, 1, 1, bias=False),
         )
 
     def forward(self, x: Tensor) -> Tensor:

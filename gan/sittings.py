@@ -111,7 +111,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
         given = str(path)
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
-        own = ("growth", "up", "blocks", "modulated") if config.netg_path else ("growth",)
+        own = ("growth", "up", "blocks", "modulated", "lean") if config.netg_path else ("growth",)
         found |= {name: BEFORE[name] for name in own}
         found |= {"projected": False} if config.netd_path else {}
         given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)

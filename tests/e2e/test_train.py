@@ -309,14 +309,15 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
 
 
 def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_path: Path, run_here: Command) -> None:
-    words = [*SMALL, f"--data_path={faces}", "--up=transposed", "--growth=book", "--blocks=0", "--nomodulated"]
+    words = [*SMALL, f"--data_path={faces}", "--up=transposed", "--growth=book", "--blocks=0"]
+    words += ["--nomodulated", "--nolean"]
     assert run_here("train.py", *words, "--run=old", "--max_epoch=1").returncode == 0
     path = tmp_path / "checkpoints/old/latest.pt"
     content = checkpoint.load(path)
     for name in ("leg", "finished"):
         del content[name]
     for options in (content["config"], content["model"]):
-        for option in ("projected", "patch", "up", "growth", "blocks", "modulated"):
+        for option in ("projected", "patch", "up", "growth", "blocks", "modulated", "lean"):
             del options[option]
     checkpoint.save(path, content)
 

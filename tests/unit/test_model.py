@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import re
+from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
@@ -216,6 +217,21 @@ def test_the_generator_of_dcgan_has_blocks_at_small_maps(size: int, blocks: int,
     generator = Generator(config)
     assert plan(generator, size) == {pixels: [("GeneratorBlock", width)] for pixels, width in wanted.items()}
     assert plan(Discriminator(config), size) == {}
+
+
+@pytest.mark.parametrize("modulated", [True, False])
+def test_a_lean_generator_has_fewer_channels_first_and_two_thin_blocks_where_another_has_one(modulated: bool) -> None:
+    shape: dict[str, Any] = {"image_size": 96, "growth": "doubling", "up": "nearest", "blocks": 24}
+    config = changed(SMALL, **shape, lean=True, modulated=modulated)
+    generator = Generator(config)
+    assert config.generator[0] == (32, 32, 16, 8)
+    assert changed(config, widths=(40, 20, 10, 5)).generator[0] == (40, 20, 10, 5)
+    assert plan(generator, 96) == {12: [("GeneratorBlock", 32)] * 2, 24: [("GeneratorBlock", 16)] * 2}
+    for block, follower in pairwise(generator.main):
+        if isinstance(block, GeneratorBlock):
+            assert [conv.weight.shape[0] for conv in block.branch if isinstance(conv, nn.Conv2d)] in ([16, 32], [8, 16])
+            assert isinstance(follower, Modulation) == modulated
+    assert Discriminator(config).main[0].out_channels == 8  # which is as wide as ever
 
 
 @pytest.mark.parametrize("arch", ARCHS)
