@@ -22,7 +22,13 @@ BEFORE: Mapping[str, Any] = {
     "lean": False,
 }
 """What networks have whose checkpoints do not know these options, which came later."""
-RUN_BEFORE: Mapping[str, Any] = {**BEFORE, "share_samples": False, "typical": 1.0, "head_penalty": 0.0}
+RUN_BEFORE: Mapping[str, Any] = {
+    **BEFORE,
+    "share_samples": False,
+    "typical": 1.0,
+    "head_penalty": 0.0,
+    "eval_metric": "fd",
+}
 """The same of whole runs."""
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 RELEASED = Path(__file__).resolve().parent / "checkpoints" / "anime-faces-96.pt"

@@ -225,10 +225,10 @@ def head(seen: int, width: int, halvings: int) -> nn.Sequential:
 
 def blocks(config: ModelConfig, width: int, depth: int) -> list[nn.Module]:
     """The generator's residual blocks at one of its maps: (N, width, R, R) -> the same."""
-    layers: list[nn.Module] = []
+    layers, lean = list[nn.Module](), config.lean and config.arch == "dcgan"
     for _ in range(depth):
-        layers += [GeneratorBlock(width, max(1, width // 2) if config.lean else width)]
-        layers += [Modulation(config.nz, width)] if config.lean and config.modulated else []
+        layers += [GeneratorBlock(width, max(1, width // 2) if lean else width)]
+        layers += [Modulation(config.nz, width)] if lean and config.modulated else []
     return layers
 
 

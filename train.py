@@ -312,7 +312,7 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         return {}
     finally:
         monitor.measured(since)
-    before, best = judge.best, judge.is_best(found)
+    before, best = judge.best, judge.is_best(found, monitor.curves.column("fd")[1])
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
@@ -490,8 +490,9 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             precision = choose_precision(config.precision, device)
         if content is None and ranks.first:
             config = preparing.suited(config, typed, len(training), device)
-            config = preparing.measured_by(config, pack, every, device)
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
+        if ranks.first:
+            config = preparing.measured_by(config, pack, every, device)
         config, precision = ranks.share((config, precision))
         if content is not None and alike_device:
             compiled = preparing.still_compiled(config, content, ranks, device)

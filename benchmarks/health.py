@@ -46,7 +46,7 @@ COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
 
 
 THEN = ("--lr1=3e-4", "--lr2=3e-4", "--d_encoder=faces", "--head_penalty=0", "--blocks=0", "--nomodulated")
-THEN += ("--nolean", "--ngf=64")
+THEN += ("--nolean", "--eval_metric=fd")
 """What was the default when the logs were made, for the most part."""
 
 

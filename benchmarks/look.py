@@ -27,6 +27,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from benchmarks import faults
+from config import DataError
 from gan import sampling
 from gan.device import choose_device
 from gan.encoder import SIZE
@@ -76,8 +77,11 @@ def draw(options: argparse.Namespace) -> None:
     random = np.random.default_rng(options.seed)
     cells: list[tuple[str, str, np.ndarray]] = []  # what it is, which, pixels
     for name, checkpoint in (generator.split("=", 1) for generator in options.generators):
-        if Path(checkpoint).is_dir():
-            pixels = open_pack(Path(checkpoint), SIZE).pixels[: options.cells]
+        folder = Path(checkpoint)
+        if folder.is_dir() and not any((folder / name).is_file() for name in ("best.pt", "latest.pt")):
+            pixels = open_pack(folder, SIZE).pixels[: options.cells]
+            if len(pixels) < options.cells:
+                raise DataError(f"{folder}: expected {options.cells} pictures or more; found {len(pixels)}")
         else:
             sampler = sampling.load(Path(checkpoint), choose_device(None))
             pixels = np.concatenate(list(sampler.faces(range(options.cells))))

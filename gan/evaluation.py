@@ -45,7 +45,7 @@ JUDGED = 2000
 JUDGED_SEEDS = 2**32
 """Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
 
-DAMAGE = "damage_x100"
+BY_DAMAGE = "damage_x100"
 """The metric that agrees with the eye, and is blind to variety."""
 
 ALIKE = 1.1
@@ -289,21 +289,25 @@ class Judge:
         self.seconds = time.perf_counter() - since
         return found
 
-    def is_best(self, found: Mapping[str, float]) -> bool:
+    def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
         """Whether these metrics are the best so far; if so they are what later ones have to beat.
 
         Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
-        states whose FD is alike.
+        states whose FD is like the least so far.
+
+        Args:
+            found: the metrics.
+            fds: every FD of the run so far.
         """
-        before, decides = self.best, {self.metric, "fd"} if self.metric == DAMAGE else {self.metric}
+        best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
             return False
-        if before is not None:
+        if best is not None:
             sign = 1 if METRICS[self.metric][1] == "lower" else -1
-            better = sign * found[self.metric] < sign * before[self.metric]
-            if self.metric == DAMAGE:
-                alike = found["fd"] <= ALIKE * before["fd"]
-                better = before["fd"] > ALIKE * found["fd"] or (alike and better)
+            better = sign * found[self.metric] < sign * best[self.metric]
+            if self.metric == BY_DAMAGE:
+                reach = ALIKE * min(found["fd"], best["fd"], *fds)
+                better = found["fd"] <= reach and (better or best["fd"] > reach)
             if not better:
                 return False
         self.best = dict(found)

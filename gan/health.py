@@ -13,7 +13,7 @@ from torch import Tensor
 
 from config import Metric, TrainConfig
 from gan.curves import Curves
-from gan.evaluation import ALIKE, DAMAGE
+from gan.evaluation import ALIKE, BY_DAMAGE
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 
@@ -316,7 +316,7 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Whether what keeps best.pt gets better; damage, which does not see variety, not at the cost of FD."""
     found = _progress(curves, config.kept_by, config, folder, finished)
-    if config.kept_by != DAMAGE or found is None:
+    if config.kept_by != BY_DAMAGE or found is None:
         return found
     by_fd, fd = _progress(curves, "fd", config, folder, finished), curves.column("fd")[1]
     if found.kind == "improving":

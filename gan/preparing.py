@@ -31,7 +31,7 @@ from gan import (
 )
 from gan.command_line import show
 from gan.device import describe, free_memory, out_of_memory
-from gan.evaluation import DAMAGE, LEAST, Judge
+from gan.evaluation import BY_DAMAGE, LEAST, Judge
 from gan.faces import Pack, has_faces
 from gan.files import as_word
 from gan.monitor import Monitor, Output
@@ -122,7 +122,7 @@ def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: t
         with contextlib.suppress(CheckpointError):  # which need not be there
             extractor = features.load("faces", None, device)
             known = knows(whole_faces.load(extractor), pack, training)
-    return dataclasses.replace(config, eval_metric=DAMAGE if known else "fd")
+    return dataclasses.replace(config, eval_metric=BY_DAMAGE if known else "fd")
 
 
 def knows(whole: whole_faces.WholeFaces, pack: Pack, training: np.ndarray) -> bool:

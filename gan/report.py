@@ -147,5 +147,6 @@ def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, r
     axes.set_xlabel("images seen")
     axes.set_ylim(bottom=0)
     axes.set_title(f"{label} of the run, {better} is better", fontsize=10)
-    axes.legend(frameon=False)
+    if axes.has_data():
+        axes.legend(frameon=False)
     axes.grid(alpha=0.3)

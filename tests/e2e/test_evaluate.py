@@ -173,6 +173,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)  # it costs more than its share here
+    monkeypatch.setattr(preparing, "knows", lambda *_: False)
     make_faces(tmp_path / "faces", 160, size=32)
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1 --log_every=5"
     result = run_here("train.py", *options.split(), *TINY.split())
@@ -255,6 +256,33 @@ def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
         assert result.returncode == 0, result.stderr
         assert "the best so far" in result.stdout
         assert (tmp_path / "checkpoints" / run / "best.pt").is_file()
+
+
+def test_what_keeps_the_best_of_a_run_is_decided_when_it_is_first_measured(
+    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept_by() -> object:
+        return torch.load(tmp_path / "checkpoints/r/latest.pt")["config"]["eval_metric"]
+
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    damage = iter([2.0, 1.9, 1.95, 1.8])
+    measured = {**dict.fromkeys(METRICS, 1.0), "fd": 50.0}
+    monkeypatch.setattr(Judge, "measure", lambda self: {**measured, "damage_x100": next(damage)})
+    make_faces(tmp_path / "faces", 60, size=32)
+    words = ["--data_path=faces", "--run=r", "--eval_images=0", "--max_epoch=1"]
+    assert run_here("train.py", *words, *TINY.split()).returncode == 0
+    assert kept_by() is None
+    monkeypatch.setattr(preparing, "knows", lambda *_: True)
+    said = []
+    for epochs in (2, 3):
+        result = run_here("train.py", "--resume", "--eval_images=32", f"--max_epoch={epochs}")
+        assert result.returncode == 0, result.stderr
+        said += [
+            line.endswith("the best so far") for line in result.stdout.splitlines() if line.startswith("quality at")
+        ]
+        assert kept_by() == "damage_x100"
+        monkeypatch.setattr(preparing, "knows", lambda *_: False)  # which nobody asks again
+    assert said == [True, True, False, True]
 
 
 def test_a_run_that_cannot_be_measured_leaves_no_folder_behind(

@@ -268,6 +268,13 @@ def test_damage_decides_between_states_of_like_fd(pack: Pack, damage: float, fd:
     assert judge.best == (found if best else before)
 
 
+def test_less_and_less_damage_does_not_buy_an_ever_greater_fd(pack: Pack) -> None:
+    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100")
+    states = [{"damage_x100": damage, "fd": fd} for damage, fd in [(2.0, 50.0), (1.9, 54.0), (1.8, 58.0), (1.85, 55.0)]]
+    assert [judge.is_best(state, [50.0]) for state in states] == [True, True, False, True]
+    assert judge.is_best({"damage_x100": 1.95, "fd": 52.0}, [48.0])  # what was best is now too far from the least
+
+
 def test_faces_of_a_pack_as_a_set_are_those_faces(pack: Pack) -> None:
     chosen, others = evaluation.choose(pack, 30, seed=0)
     assert len(set(chosen.tolist()) | set(others.tolist())) == 60

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import look
+from config import DataError
 
 pytest.importorskip("cv2")  # of requirements-extra.txt
 faults = pytest.importorskip("benchmarks.faults")
@@ -149,3 +150,7 @@ def test_a_folder_of_pictures_is_taken_in_the_order_of_names(
     with Image.open(tmp_path / "out/sheets/sheet-001.png") as sheet, Image.open(paths[7]) as face:
         shown = sheet.crop((left, top, left + look.ENLARGED, top + look.ENLARGED)).resize(face.size)
         assert np.abs(np.asarray(shown, float) - np.asarray(face, float)).mean() < 6
+    for path in paths[9:]:
+        path.unlink()
+    with pytest.raises(DataError, match="peer: expected 10 pictures or more; found 9"):
+        look.draw(options(data_path=Path("faces"), out=Path("out"), generators=["peer=peer"], real=0, planted=0))

@@ -234,6 +234,15 @@ def test_a_lean_generator_has_fewer_channels_first_and_two_thin_blocks_where_ano
     assert Discriminator(config).main[0].out_channels == 8  # which is as wide as ever
 
 
+def test_a_residual_network_is_never_lean() -> None:
+    shapes = [
+        {name: weight.shape for name, weight in Generator(config).state_dict().items()}
+        for lean in (False, True)
+        for config in [changed(SMALL, arch="resnet", modulated=True, lean=lean)]
+    ]
+    assert shapes[0] == shapes[1]
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_z_modulates_every_map_but_the_first(arch: str) -> None:
     config = changed(SMALL, arch=arch, modulated=True)

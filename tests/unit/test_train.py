@@ -348,7 +348,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
             self.seconds = 500.0 if len(times) == 3 else 0.1
             return {"fd": 1.0, "coverage": 1.0, "damage_x100": 0.5, "swd_x1000": 1.0}
 
-        def is_best(self, found: object) -> bool:
+        def is_best(self, found: object, fds: object) -> bool:
             return False
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
@@ -363,10 +363,10 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 
 @pytest.mark.parametrize(
     ("budget", "best", "seconds", "measured"),
-    [(3, None, 36, True), (3, None, 37, False), (3, 2.0, 90, True), (3, 2.0, 91, False), (None, None, 0.1, False)],
+    [(3, None, 36, True), (3, None, 37, False), (3, {}, 90, True), (3, {}, 91, False), (None, None, 0.1, False)],
 )
 def test_a_finished_run_is_measured_where_its_budget_has_the_time(
-    budget: float | None, best: float | None, seconds: float, measured: bool
+    budget: float | None, best: dict[str, float] | None, seconds: float, measured: bool
 ) -> None:
     judge = cast(Judge, types.SimpleNamespace(best=best, cost=lambda: seconds))
     assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), judge) == measured
@@ -829,7 +829,7 @@ class TestBatches:
         assert [batches.epochs(step) for step in (4, 5, 9)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("metric", [None, "fd", "swd_x1000"])
+@pytest.mark.parametrize("metric", [None, "fd", "swd_x1000", "damage_x100"])
 def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_features(
     metric: Metric | None, tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -846,7 +846,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
         return None if judge.best is None else judge.best[judge.metric]
 
     name = features.load("imagenet", None, CPU).name
-    values = {"fd": 3.0, "swd_x1000": 7.0}
+    values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}
     assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
     state.step = 9
     assert best_after(None) == values[metric or "fd"]
@@ -858,6 +858,8 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after({"evaluation": {"features": before, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": values}) is None
     assert best_after({"something": 1}) is None
+    alone = {"features": name, "fd": 3.0}  # measured before there was anything else
+    assert best_after({"evaluation": alone}) == (3.0 if metric in (None, "fd") else None)
 
 
 def test_best_is_kept_by_damage_where_that_knows_the_faces(
