@@ -33,6 +33,12 @@ METRICS = (
 )
 """Columns of measurements, which are rare and never averaged."""
 
+BY_DAMAGE = "damage_x100"
+"""The metric that agrees with the eye, and is blind to variety."""
+
+ALIKE = 1.1
+"""FDs are alike where the greater is at most so many times the other."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Panel:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from config import REFERENCE
 from gan import checkpoint, features, metrics
+from gan.curves import ALIKE, BY_DAMAGE
 from gan.encoder import SIZE
 from gan.faces import Pack
 from gan.features import Extractor
@@ -44,12 +45,6 @@ JUDGED = 2000
 
 JUDGED_SEEDS = 2**32
 """Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
-
-BY_DAMAGE = "damage_x100"
-"""The metric that agrees with the eye, and is blind to variety."""
-
-ALIKE = 1.1
-"""FDs are alike where the greater is at most so many times the other."""
 
 HALVES = 10
 """Random halves of the samples that give a metric's deviation."""

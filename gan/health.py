@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from config import Metric, TrainConfig
-from gan.curves import Curves
-from gan.evaluation import ALIKE, BY_DAMAGE
+from gan.curves import ALIKE, BY_DAMAGE, Curves
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 
