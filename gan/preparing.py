@@ -30,8 +30,8 @@ from gan import (
     whole_faces,
 )
 from gan.command_line import show
-from gan.device import describe, free_memory, out_of_memory
 from gan.curves import BY_DAMAGE
+from gan.device import describe, free_memory, out_of_memory
 from gan.evaluation import LEAST, Judge
 from gan.faces import Pack, has_faces
 from gan.files import as_word
