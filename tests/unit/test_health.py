@@ -205,6 +205,12 @@ def test_damage_is_believed_where_fd_does_not_contradict(damage: list[float], fd
     assert said(made, eval_metric="damage_x100").short.startswith(short)
 
 
+def test_damage_is_forecast_towards_that_of_real_faces() -> None:
+    steep = [1.5 + 6400 / (i + 1) ** 2 for i in range(35, 40)]  # as much time again leaves a quarter: 4 become 1
+    made = curves(damage_x100=[None] * 35 + steep, fd=[None] * 35 + [9.0] * 5)
+    assert "would bring it to about 2.5." in said(made, eval_metric="damage_x100").text
+
+
 def test_what_2000_samples_decide_is_no_improvement() -> None:
     random = np.random.default_rng(0)
     for start in range(20):

@@ -782,12 +782,34 @@ def test_a_run_from_before_goes_on_as_it_began(pack: Pack, tmp_path: Path) -> No
     run = run_in(tmp_path / "run", CONFIG)
     trained(run, every(pack))
     content = checkpoint.load(run.latest)
-    later = ("share_samples", "typical", "projected", "patch", "up", "growth", "blocks", "modulated", "lean")
+    later = (
+        "share_samples",
+        "typical",
+        "projected",
+        "patch",
+        "up",
+        "growth",
+        "blocks",
+        "modulated",
+        "lean",
+        "eval_metric",
+    )
     for name in later:
         del content["config"][name]
     checkpoint.save(run.latest, content)
     config, _ = resumed(TrainConfig(), {}, run.latest)
-    assert [getattr(config, name) for name in later] == [False, 1, False, False, "transposed", "book", 0, False, False]
+    assert [getattr(config, name) for name in later] == [
+        False,
+        1,
+        False,
+        False,
+        "transposed",
+        "book",
+        0,
+        False,
+        False,
+        "fd",
+    ]
     assert config.lr1 == CONFIG.lr1
 
 
