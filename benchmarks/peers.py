@@ -166,7 +166,8 @@ def measured(name: str, fake: Path, options: argparse.Namespace) -> dict[str, An
 def train(options: argparse.Namespace) -> None:
     """In the child: the peer's program until time is up, then its samples."""
     since = time.perf_counter()
-    on_the_cpu()
+    if PEERS[options.child].cuda:
+        on_the_cpu()
     signal.signal(signal.SIGALRM, time_is_up)
     signal.setitimer(signal.ITIMER_REAL, 60 * options.minutes)
     chosen = PEERS[options.child]
@@ -241,12 +242,14 @@ class Peer:
         program: its script in there, or its module with a function `main`.
         words: what it is called with: its own defaults, but for what is said there.
         found: images seen and the generator, from the variables of the loop.
+        cuda: whether it asks for an NVIDIA GPU.
     """
 
     folder: str
     program: str
     words: Callable[[argparse.Namespace], Sequence[str]]
     found: Callable[[Running], tuple[int, Draw]]
+    cuda: bool = True
 
 
 PEERS = {
@@ -255,6 +258,7 @@ PEERS = {
         "main.py",
         lambda options: ["--dataset=folder", f"--dataroot={options.out / 'faces'}", "--niter=100000", "--manualSeed=0"],
         dcgan,
+        cuda=False,
     ),
     "projected-gan": Peer(
         "projected-gan",
@@ -309,6 +313,14 @@ def on_the_cpu() -> None:
     for kind in (Tensor, nn.Module):
         kind.cuda = lambda self, *_, **__: self  # pyright: ignore
     Tensor.pin_memory = lambda self, *_: self  # pyright: ignore
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = lambda self: None  # pyright: ignore
+    torch.utils.data.Sampler.__init__ = lambda self, *_: None  # newer torch takes no data set here
+    adam = torch.optim.Adam.__init__
+
+    def with_floats(self: torch.optim.Adam, *words: Any, betas: Sequence[float] = (0.9, 0.999), **named: Any) -> None:
+        adam(self, *words, betas=(float(betas[0]), float(betas[1])), **named)  # newer torch refuses whole numbers
+
+    torch.optim.Adam.__init__ = with_floats  # pyright: ignore
     init = loader.__init__
     loader.__init__ = lambda self, *words, **named: init(self, *words, **{**named, "pin_memory": False})
     with contextlib.suppress(ImportError):
