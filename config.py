@@ -300,7 +300,7 @@ class TrainConfig:
     patch: bool = True
     up: Up = "nearest"
     growth: Growth = "doubling"
-    blocks: int = 24
+    blocks: int = 48
     modulated: bool = True
     lean: bool = True
     to_rgb: ToRGB = "slim"

@@ -130,7 +130,7 @@ def test_depths_belong_to_residual_networks() -> None:
     assert "--arch=resnet" in refusal(TrainConfig, depths=(1, 1, 1, 1))
 
 
-@pytest.mark.parametrize(("name", "value"), [("up", "nearest"), ("blocks", 24), ("lean", True)])
+@pytest.mark.parametrize(("name", "value"), [("up", "nearest"), ("blocks", 48), ("lean", True)])
 def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name}: belongs to --arch=dcgan"):
         resolve(TrainConfig, {"arch": "resnet", name: value})

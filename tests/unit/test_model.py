@@ -205,6 +205,7 @@ def test_widths_and_depths_are_those_of_the_lists_in_both_networks() -> None:
 @pytest.mark.parametrize(
     ("size", "blocks", "wanted"),
     [
+        (96, 48, {12: 32, 24: 16, 48: 8}),
         (96, 24, {12: 32, 24: 16}),
         (96, 12, {12: 32}),
         (96, 0, {}),
