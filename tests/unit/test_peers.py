@@ -15,21 +15,48 @@ import sys, time
 import torch
 from torch import nn
 
-assert torch.cuda.is_available() and "--niter=100000" in sys.argv
-device = torch.device("cuda", 0)
-assert isinstance(device, torch.device) and torch.zeros(1, device=device).cuda().device.type == "cpu"
+assert "--niter=100000" in sys.argv
 nz, dataloader = 3, [0] * 10
-netG = nn.Sequential(nn.ConvTranspose2d(nz, 3, 8), nn.Tanh()).to(device)
+netG = nn.Sequential(nn.ConvTranspose2d(nz, 3, 8), nn.Tanh())
 opt = type("Options", (), {"batchSize": 5})
-event = torch.cuda.Event(enable_timing=True)
 for epoch in range(100_000):
     for i in range(10):
-        event.record(torch.cuda.current_stream(device))
         try:
             time.sleep(0.1)
         except Exception:
             pass
 """
+
+ASKS_FOR_CUDA = """
+import torch
+from torch import nn
+from benchmarks.peers import on_the_cpu
+
+on_the_cpu()
+assert torch.cuda.is_available()
+device = torch.device("cuda", 0)
+assert isinstance(device, torch.device) and torch.zeros(1, device=device).cuda().device.type == "cpu"
+torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream(device))
+network = nn.Linear(1, 1).to(device)
+before = network.weight.detach().clone()
+optimizer = torch.optim.Adam(network.parameters(), betas=[0, 0.99])
+network(torch.ones(1, 1)).sum().backward()
+optimizer.step()
+assert not torch.equal(network.weight, before)
+
+
+class Order(torch.utils.data.Sampler):
+    def __init__(self, faces):
+        super().__init__(faces)
+
+
+Order([1, 2])
+"""
+
+
+def test_a_program_that_asks_for_cuda_trains_on_the_cpu() -> None:
+    done = subprocess.run([sys.executable, "-c", ASKS_FOR_CUDA], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_loop_is_stopped_when_its_time_is_up_and_its_generator_draws(tmp_path: Path) -> None:
