@@ -42,7 +42,7 @@ demo: setup
 	@echo
 	@echo "2/3  A new generator learns for three minutes from faces that the program draws. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
-	@.venv/bin/python -m gan.visdom_assets || true
+	@.venv/bin/python -m gan.watching.visdom_assets || true
 	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)
 	@echo
 	@echo "3/3  What it has learned: a grid of its faces."
@@ -57,7 +57,7 @@ demo: setup
 DEMO := --image_size=48 --ngf=48 --lr1=2e-3 --lr2=2e-3 --plot_every=60
 
 vis-assets: setup
-	.venv/bin/python -m gan.visdom_assets
+	.venv/bin/python -m gan.watching.visdom_assets
 
 test: setup
 	.venv/bin/python -m pytest $(ARGS)

@@ -93,7 +93,7 @@ class ModelConfig:
         depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
         projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
         d_encoder: which one.
-        patch: whether its heads then judge each place of a face, see `gan.losses`.
+        patch: whether its heads then judge each place of a face, see `gan.training.losses`.
         up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
         growth: through which sizes the generator's maps grow, see `growing`.
         blocks: the generator of `dcgan` has a residual block at each of its maps but the first of up to so many pixels.
@@ -551,7 +551,7 @@ class PrepareConfig:
 
 
 KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
-"""Kinds of findings that `prepare.py` can keep; see `gan.cleaning.KINDS`."""
+"""Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`."""
 
 ALIASES = {"nogen": "gen_num"}
 """Option names that stand for another one."""

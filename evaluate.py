@@ -18,17 +18,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
-from gan import evaluation, features, files, report, sampling, selection
+from gan import files
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line, show
+from gan.data.faces import Pack, has_faces, open_pack
 from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
-from gan.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
-from gan.faces import Pack, has_faces, open_pack
-from gan.features import Extractor
+from gan.files import printable
 from gan.images import to_tensor
-from gan.pictures import printable
-from gan.sampling import Sampler
+from gan.quality import evaluation, features, report, sampling, selection
+from gan.quality.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
+from gan.quality.features import Extractor
+from gan.quality.sampling import Sampler
 
 FEW = 1000
 """Faces of each kind below which a warning stands beside the numbers."""

@@ -15,10 +15,11 @@ import torch
 from tqdm import tqdm
 
 from config import CheckpointError, ConfigError, GenerateConfig
-from gan import features, images, sampling, whole_faces
+from gan import images
 from gan.command_line import command_line
 from gan.device import choose_device, enough_memory
-from gan.sampling import Sampler
+from gan.quality import features, sampling, whole_faces
+from gan.quality.sampling import Sampler
 
 GRID = 1024
 """Most faces in the grid; more would be too small to see and too many to hold."""

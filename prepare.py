@@ -18,12 +18,12 @@ import numpy as np
 from tqdm import tqdm
 
 from config import DataError, PrepareConfig
-from gan import cleaning, cleaning_report
-from gan.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.command_line import command_line, show
-from gan.faces import RESERVE, unfinished_beside
-from gan.files import as_word, write_text
-from gan.pictures import CHUNK, in_processes, printable
+from gan.data import cleaning, cleaning_report
+from gan.data.cleaning import KINDS, SIZE, Cut, Picture, Seen
+from gan.data.faces import RESERVE, unfinished_beside
+from gan.data.pictures import CHUNK, in_processes
+from gan.files import as_word, printable, write_text
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"
@@ -225,8 +225,8 @@ def odd(
     seen: Sequence[Seen], candidates: Sequence[int], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> None:
     """Mark those that look like none of the others, by what the encoder that comes with the program sees."""
-    from gan import features  # brings torch, which takes seconds
     from gan.device import choose_device
+    from gan.quality import features  # brings torch, which takes seconds
 
     extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
     found = []

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import CheckpointError, ConfigError, DataError, TrainConfig
-from gan import checkpoint, debugger, ema, health, images, latent, losses, preparing, tensorboard_log
-from gan.batches import Batches
+from gan import checkpoint, images, latent
 from gan.command_line import command_line, show
-from gan.curves import Curves
+from gan.data.batches import Batches
+from gan.data.faces import open_pack
 from gan.device import (
     autocast,
     choose_device,
@@ -32,16 +32,18 @@ from gan.device import (
     give_back_memory,
     out_of_memory,
 )
-from gan.evaluation import Judge
-from gan.faces import open_pack
 from gan.files import as_word
 from gan.images import to_pixels
-from gan.monitor import Monitor
-from gan.ranks import Ranks, joined
-from gan.run import Run, TrainingState
-from gan.sampling import BATCH
-from gan.sittings import alone, checkpoint_to_resume, keep_later, stop_signals
-from gan.step import Called, Step, Views, judged
+from gan.quality.evaluation import Judge
+from gan.quality.sampling import BATCH
+from gan.training import debugger, ema, losses, preparing
+from gan.training.ranks import Ranks, joined
+from gan.training.run import Run, TrainingState
+from gan.training.sittings import alone, checkpoint_to_resume, keep_later, stop_signals
+from gan.training.step import Called, Step, Views, judged
+from gan.watching import health, tensorboard_log
+from gan.watching.curves import Curves
+from gan.watching.monitor import Monitor
 
 CLOSING_SECONDS = 2.0
 """What a preview and a save take at the end of a run that was taken up again; at the beginning they are timed."""

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from benchmarks.features import EXTRACTORS
-from gan import evaluation, features, sampling
+from gan.data.faces import open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
-from gan.evaluation import METRICS, Reals
-from gan.faces import open_pack
+from gan.quality import evaluation, features, sampling
+from gan.quality.evaluation import METRICS, Reals
 
 AGAIN = 1000
 """Drawings of other cells."""

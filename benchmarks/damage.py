@@ -23,11 +23,11 @@ from benchmarks import faults
 from benchmarks.encoder import harm
 from config import DAMAGE
 from gan import checkpoint
-from gan.damage import PLACES, Damage
+from gan.data.faces import Pack, open_pack
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE
-from gan.faces import Pack, open_pack
 from gan.images import to_tensor
+from gan.quality.damage import PLACES, Damage
 
 DAMAGED, AT_EYES = 0.6, 0.65
 """Share of the faces that are damaged, and of those that are so around an eye."""

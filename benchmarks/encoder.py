@@ -46,11 +46,11 @@ from torch.nn.functional import (
 
 from config import ENCODER
 from gan import checkpoint
+from gan.data.faces import open_pack
+from gan.data.pictures import SUFFIXES
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE, WIDTHS, Encoder
-from gan.faces import open_pack
 from gan.images import to_tensor
-from gan.pictures import SUFFIXES
 
 TEMPERATURE = 0.2
 HARM_GROUPS = 8

@@ -25,13 +25,14 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from benchmarks import faults
-from gan import evaluation, features, imagenet, images
+from gan import imagenet, images
+from gan.data.faces import open_pack
 from gan.device import choose_device, place
 from gan.encoder import FEATURES, SIZE, Encoder, fused
-from gan.evaluation import Reals
-from gan.faces import open_pack
-from gan.features import Extractor
 from gan.images import to_tensor
+from gan.quality import evaluation, features
+from gan.quality.evaluation import Reals
+from gan.quality.features import Extractor
 
 SHARES = 0.05, 0.2, 0.5
 """Of the faces that are spoilt."""

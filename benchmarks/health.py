@@ -1,9 +1,9 @@
 """What is said of runs that are well and of runs that are ill: python -m benchmarks.health FACES OUT.
 
-Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), lets `gan.health` look at its
-log after every row, and prints a Markdown table: what was done to the run, and what was said of it, when. The rows that
-the rules need are kept as OUT/<arm>.jsonl, with the options as OUT/<arm>.json; tests/unit/health has those of such a
-call. `--only=ARM,ARM` runs some of them; an arm whose file is there is not run again.
+Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), lets `gan.watching.health` look
+at its log after every row, and prints a Markdown table: what was done to the run, and what was said of it, when. The
+rows that the rules need are kept as OUT/<arm>.jsonl, with the options as OUT/<arm>.json; tests/unit/health has those of
+such a call. `--only=ARM,ARM` runs some of them; an arm whose file is there is not run again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmarks.throughput import ROOT
 from config import TrainConfig, restore
-from gan import health
-from gan.curves import Curves
-from gan.faces import open_pack
+from gan.data.faces import open_pack
+from gan.watching import health
+from gan.watching.curves import Curves
 
 COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_minutes=60", "--save_every=10000"]
 SETTLED = ["--init=released", "--image_size=96", "--ngf=64", "--lr1=1e-6", "--lr2=1e-6"]

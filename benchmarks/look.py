@@ -28,10 +28,10 @@ from PIL import Image, ImageDraw
 
 from benchmarks import faults
 from config import DataError
-from gan import sampling
+from gan.data.faces import Pack, open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
-from gan.faces import Pack, open_pack
+from gan.quality import sampling
 
 SIDE, CELLS, EDGE, HEAD = 4, 16, 8, 20
 """Cells along a sheet and in it; pixels between cells, and above each for its number."""

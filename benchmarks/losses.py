@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gan import sampling, synthetic
-from gan.metrics import nearest
+from gan.data import synthetic
+from gan.quality import sampling
+from gan.quality.metrics import nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "--data_path=synthetic --image_size=32 --ngf=32 --ndf=32 --batch_size=32 --nogpu --plot_every=100"

@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from benchmarks.quality import METRICS, call, rows_of
 from config import PACKS, TrainConfig
 from gan import imagenet
-from gan.faces import open_pack
+from gan.data.faces import open_pack
 from gan.images import grid, to_pixels
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,9 +27,10 @@ from torchvision.datasets import ImageFolder
 from torchvision.utils import save_image
 
 from config import D_ENCODER, PRESETS, TrainConfig
-from gan import checkpoint, losses
-from gan.augment import Moves, augment
-from gan.sampling import load
+from gan import checkpoint
+from gan.quality.sampling import load
+from gan.training import losses
+from gan.training.augment import Moves, augment
 from model import Discriminator, Generator
 
 STEPS = 10

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from config import PACKS, PRESETS, TrainConfig
-from gan.faces import open_pack
+from gan.data.faces import open_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {

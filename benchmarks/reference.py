@@ -12,10 +12,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from config import REFERENCE
-from gan import evaluation, features
+from gan.data.faces import open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
-from gan.faces import open_pack
+from gan.quality import evaluation, features
 
 
 def main() -> None:

@@ -31,8 +31,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from config import PRESETS, RELEASED, Precision, TrainConfig
-from gan import plan, synthetic
+from gan.data import synthetic
 from gan.device import choose_precision, describe
+from gan.training import plan
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = 30_000
@@ -366,7 +367,7 @@ def plain(*words: object) -> list[str]:
 def packing(faces: Path, size: int, packs: Path) -> list[str]:
     """The command that makes a pack."""
     code = (
-        "import sys; from pathlib import Path; from gan.faces import open_pack\n"
+        "import sys; from pathlib import Path; from gan.data.faces import open_pack\n"
         "if __name__ == '__main__': open_pack(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))"
     )
     return [sys.executable, "-c", code, str(faces), str(size), str(packs)]

@@ -27,10 +27,10 @@ import train
 from benchmarks.throughput import ROOT, measure
 from config import TrainConfig
 from gan.command_line import command_line
-from gan.health import Probe
-from gan.monitor import Monitor
-from gan.run_report import RunReport
-from gan.visdom_page import Page, Server
+from gan.watching.health import Probe
+from gan.watching.monitor import Monitor
+from gan.watching.run_report import RunReport
+from gan.watching.visdom_page import Page, Server
 
 SMALL = ["--image_size=32", "--ngf=1", "--ndf=1", "--batch_size=2", "--log_every=10", "--plot_every=1000"]
 
@@ -145,7 +145,7 @@ def memory(folder: Path, steps: int) -> None:
 def child(process: int) -> int:
     """The visdom server that a training has started."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    page = [c for c in children if b"gan.visdom_page" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    page = [c for c in children if b"gan.watching.visdom_page" in Path(f"/proc/{c}/cmdline").read_bytes()]
     return int(page[0])
 
 

@@ -26,11 +26,12 @@ import torch
 from torch import Tensor
 
 from config import RELEASED, WHOLE_FACES
-from gan import checkpoint, evaluation, features, sampling
+from gan import checkpoint
+from gan.data.faces import open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
-from gan.faces import open_pack
-from gan.features import Extractor
+from gan.quality import evaluation, features, sampling
+from gan.quality.features import Extractor
 
 ANSWERS, BLIND = (Path(__file__).with_name(name) for name in ("whole_faces.csv", "whole_faces_blind.csv"))
 GENERATOR = "4995be25"

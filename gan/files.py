@@ -72,3 +72,8 @@ def as_word(path: Path) -> str:
     if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
         return text
     return f'"{text}"' if os.name == "nt" else shlex.quote(text)
+
+
+def printable(name: str) -> str:
+    """A file's name without what a line of text cannot hold: tabs, line breaks, what is not Unicode."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

@@ -17,8 +17,9 @@ import pytest
 from PIL import Image
 
 from config import EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig
-from gan import synthetic, visdom_assets
 from gan.command_line import command_line
+from gan.data import synthetic
+from gan.watching import visdom_assets
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,7 +45,7 @@ def seeded() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def patient() -> Iterator[None]:
     """Give a visdom server minutes to start, and a page to send the last of it: the machine may be busy."""
-    from gan import visdom_page
+    from gan.watching import visdom_page
 
     with pytest.MonkeyPatch.context() as change:
         change.setattr(visdom_page, "STARTING", 120.0)
@@ -111,7 +112,9 @@ def run_here(
         import generate
         import prepare
         import train
-        from gan import device, report, run_report
+        from gan import device
+        from gan.quality import report
+        from gan.watching import run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))

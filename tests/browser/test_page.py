@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from gan import evaluation
-from gan.monitor import Monitor
-from gan.visdom_page import Server
+from gan.quality import evaluation
+from gan.watching.monitor import Monitor
+from gan.watching.visdom_page import Server
 
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=fp32".split()
 SMALL += ["--log_every=5", "--plot_every=50"]

@@ -19,11 +19,14 @@ from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIss
 import evaluate
 from benchmarks.release import release
 from config import DAMAGE, ENCODER, REFERENCE, RELEASED, CheckpointError
-from gan import checkpoint, evaluation, faces, features, preparing
-from gan.evaluation import METRICS, Copying, Judge
-from gan.faces import Pack
-from gan.monitor import Monitor
-from gan.run import Run
+from gan import checkpoint
+from gan.data import faces
+from gan.data.faces import Pack
+from gan.quality import evaluation, features
+from gan.quality.evaluation import METRICS, Copying, Judge
+from gan.training import preparing
+from gan.training.run import Run
+from gan.watching.monitor import Monitor
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32"

@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 import config
-from gan import checkpoint, ema, features, sampling, whole_faces
+from gan import checkpoint
+from gan.quality import features, sampling, whole_faces
+from gan.training import ema
 from model import Discriminator, Generator
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -21,8 +21,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 
 from config import KEEPABLE
-from gan import cleaning, synthetic
-from gan.cleaning import KINDS, NEVER
+from gan.data import cleaning, synthetic
+from gan.data.cleaning import KINDS, NEVER
 
 ROOT = Path(__file__).resolve().parents[2]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none

@@ -20,10 +20,13 @@ from PIL import Image
 
 import train
 from config import FEW, RELEASED, TrainConfig
-from gan import checkpoint, device, preparing, selection, synthetic
-from gan import faces as faces_module
-from gan import run as run_module
+from gan import checkpoint, device
 from gan.command_line import command_line
+from gan.data import faces as faces_module
+from gan.data import synthetic
+from gan.quality import selection
+from gan.training import preparing
+from gan.training import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]

@@ -17,7 +17,7 @@ import pytest
 import torch
 import visdom
 
-from gan import visdom_assets, visdom_page
+from gan.watching import visdom_assets, visdom_page
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -147,7 +147,7 @@ def test_a_server_to_be_kept_stays(tmp_path: Path, faces: Path, page_files: Path
     finally:
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # it has ended
-                if f"gan.visdom_page\0{port}\0" in entry.read_text():
+                if f"gan.watching.visdom_page\0{port}\0" in entry.read_text():
                     os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
@@ -163,7 +163,7 @@ def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_o
 
     assert done.returncode == 0
     (line,) = [line for line in done.stdout.splitlines() if "--vis" in line]
-    assert "python -m gan.visdom_assets" in line
+    assert "python -m gan.watching.visdom_assets" in line
     assert "log.jsonl" in line
     assert "Traceback" not in done.stdout + done.stderr
     assert (tmp_path / "checkpoints/a/log.jsonl").is_file()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gan import health
 from gan.images import save_picture
+from gan.watching import health
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=64 --precision=fp32 --eval_images=0".split()

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gan.augment import Moves, augment, draw_moves
 from gan.latent import stream
+from gan.training.augment import Moves, augment, draw_moves
 
 FACE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 

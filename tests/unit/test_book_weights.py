@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from config import CheckpointError, ModelConfig
-from gan import book_weights, sampling
+from gan import book_weights
 from gan.images import to_pixels
 from gan.latent import latents
+from gan.quality import sampling
 
 CPU = torch.device("cpu")
 

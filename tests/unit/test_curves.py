@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gan import evaluation
-from gan.curves import METRICS, PANELS, POINTS, Curves, histogram, smoothed
+from gan.quality import evaluation
+from gan.watching.curves import METRICS, PANELS, POINTS, Curves, histogram, smoothed
 
 
 def row(step: int, **values: float) -> dict[str, float]:

@@ -10,9 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from config import CheckpointError
-from gan import features
-from gan.damage import PLACES, Damage
 from gan.images import to_tensor
+from gan.quality import features
+from gan.quality.damage import PLACES, Damage
 
 pytest.importorskip("cv2")  # of requirements-extra.txt
 teaching = pytest.importorskip("benchmarks.damage")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gan.debugger import DebugFile, leaving
+from gan.training.debugger import DebugFile, leaving
 
 
 def touch(path: Path, time: int) -> None:

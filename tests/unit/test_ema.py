@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gan import ema
+from gan.training import ema
 
 
 class Noisy(nn.Module):

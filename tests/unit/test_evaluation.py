@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from config import EvaluateConfig, ModelConfig
-from gan import evaluation, features, metrics
-from gan.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
-from gan.faces import Pack, open_pack
-from gan.features import Extractor
-from gan.sampling import Sampler
+from gan.data.faces import Pack, open_pack
+from gan.quality import evaluation, features, metrics
+from gan.quality.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
+from gan.quality.features import Extractor
+from gan.quality.sampling import Sampler
 
 CPU = torch.device("cpu")
 

@@ -24,8 +24,8 @@ import pytest
 from PIL import Image
 
 from config import DataError
-from gan import faces, pictures
-from gan.faces import Pack, open_pack
+from gan.data import faces, pictures
+from gan.data.faces import Pack, open_pack
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 32
@@ -498,7 +498,7 @@ def pack_command(data: Path, packs: Path, before: str = "", options: str = "1") 
     code = f"""
 import signal, sys, time, pathlib; sys.path.insert(0, {str(ROOT)!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-from gan import faces
+from gan.data import faces
 {before}
 try:
     pack = faces.open_pack(pathlib.Path({str(data)!r}), {SIZE}, pathlib.Path({str(packs)!r}), {options})
@@ -694,7 +694,7 @@ def test_workers_import_neither_torch_nor_the_main_module(tmp_path: Path) -> Non
     (tmp_path / "main.py").write_text(f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from gan.faces import open_pack
+from gan.data.faces import open_pack
 with Path("imported").open("a") as file: file.write(__name__)
 open_pack(Path("data"), 8, Path("packs"), 2)
 assert "torch" not in sys.modules and sys.modules["__main__"].__file__
@@ -712,7 +712,7 @@ def test_memory_does_not_grow_with_the_pixels(tmp_path: Path) -> None:
         (data / f"{i}.png").symlink_to(data / "0.png")
     code = f"""
 import sys, pathlib, resource; sys.path.insert(0, {str(ROOT)!r})
-from gan import faces
+from gan.data import faces
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 2**20)
 faces.open_pack(pathlib.Path({str(data)!r}), 64, pathlib.Path({str(tmp_path / "warm")!r}), 1)
 before = peak()
@@ -889,7 +889,7 @@ def test_a_pack_in_use_is_kept_however_old(tmp_path: Path) -> None:
     assert np.array_equal(np.load(folder / "faces.npy"), before)
     holds = f"""
 import sys, pathlib; sys.path.insert(0, {str(ROOT)!r})
-from gan import faces
+from gan.data import faces
 pack = faces.open_pack(pathlib.Path({str(one)!r}), 16, pathlib.Path({str(tmp_path / "packs")!r}), 1)
 print("OPEN", flush=True)
 sys.stdin.read()

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from config import ENCODER, CheckpointError, ConfigError
-from gan import checkpoint, features, synthetic
+from gan import checkpoint
+from gan.data import synthetic
+from gan.data.faces import Pack, open_pack
 from gan.encoder import Encoder, fused
-from gan.faces import Pack, open_pack
-from gan.features import Extractor
 from gan.images import to_tensor
+from gan.quality import features
+from gan.quality.features import Extractor
 
 CPU = torch.device("cpu")
 

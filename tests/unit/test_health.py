@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.health import ARMS, verdicts
 from config import TrainConfig, resolve, restore
-from gan.curves import Curves
-from gan.health import Diagnosis, Probe, diagnose, drift, in_words, thumbnails, variety
+from gan.watching.curves import Curves
+from gan.watching.health import Diagnosis, Probe, diagnose, drift, in_words, thumbnails, variety
 
 LOGS = Path(__file__).parent / "health"
 """Logs of real runs, written by `python -m benchmarks.health FACES tests/unit/health`."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from config import Loss, Penalty
-from gan.losses import (
+from gan.training.losses import (
     COMPARING,
     approximate_penalty,
     discriminator_loss,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gan import metrics
-from gan.metrics import (
+from gan.quality import metrics
+from gan.quality.metrics import (
     between,
     coverage_deviation,
     gaussian,

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate
 
 from config import IMAGE_SIZES, Arch, CheckpointError, DEncoder, ModelConfig, Norm, ToRGB
-from gan import synthetic
+from gan.data import synthetic
 from gan.encoder import Encoder
 from gan.images import to_tensor
-from gan.losses import exact_penalty
+from gan.training.losses import exact_penalty
 from model import (
     FEW_PIXELS,
     Discriminator,

@@ -16,10 +16,10 @@ import pytest
 import torch
 from PIL import Image
 
-from gan import monitor
-from gan.curves import Curves
-from gan.health import Diagnosis, Kind
-from gan.monitor import JUDGED_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
+from gan.watching import monitor
+from gan.watching.curves import Curves
+from gan.watching.health import Diagnosis, Kind
+from gan.watching.monitor import JUDGED_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
 

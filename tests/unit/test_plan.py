@@ -10,9 +10,9 @@ import torch
 
 import config as configs
 from config import FEW, PLANS, Plan, TrainConfig
-from gan import plan, preparing
-from gan.plan import Leg
-from gan.ranks import Ranks
+from gan.training import plan, preparing
+from gan.training.plan import Leg
+from gan.training.ranks import Ranks
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from config import ConfigError, TrainConfig
-from gan.ranks import Ranks, joined, lost
+from gan.training.ranks import Ranks, joined, lost
 
 CPU = torch.device("cpu")
 

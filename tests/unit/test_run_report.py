@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gan import images, run_report
-from gan.health import Diagnosis
-from gan.run_report import RunReport, short_number
+from gan import images
+from gan.watching import run_report
+from gan.watching.health import Diagnosis
+from gan.watching.run_report import RunReport, short_number
 
 FACES = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), np.uint8)
 

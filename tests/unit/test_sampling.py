@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from config import RELEASED, CheckpointError, ModelConfig
-from gan import checkpoint, ema, sampling
+from gan import checkpoint
 from gan.images import to_pixels
 from gan.latent import latents
-from gan.sampling import Sampler
+from gan.quality import sampling
+from gan.quality.sampling import Sampler
+from gan.training import ema
 from model import Discriminator, Generator
 
 CPU = torch.device("cpu")

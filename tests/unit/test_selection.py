@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from config import SYNTHETIC, TrainConfig
-from gan import faces, features, preparing, selection, whole_faces
-from gan.faces import Pack
-from gan.features import Extractor
-from gan.whole_faces import WholeFaces
+from gan.data import faces
+from gan.data.faces import Pack
+from gan.quality import features, selection, whole_faces
+from gan.quality.features import Extractor
+from gan.quality.whole_faces import WholeFaces
+from gan.training import preparing
 
 CPU = torch.device("cpu")
 USUAL, ODD = 300, 6

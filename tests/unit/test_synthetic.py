@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from config import IMAGE_SIZES
-from gan import synthetic
-from gan.synthetic import Attributes, Dice, Portrait
+from gan.data import synthetic
+from gan.data.synthetic import Attributes, Dice, Portrait
 
 
 def portrait(seed: int, **changes: Any) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from config import ConfigError
-from gan.health import Diagnosis
-from gan.tensorboard_log import TensorBoardLog
+from gan.watching.health import Diagnosis
+from gan.watching.tensorboard_log import TensorBoardLog
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 GRID = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from config import DataError
-from gan.faces import has_faces, open_pack
+from gan.data.faces import has_faces, open_pack
 
 SIZE = 32
 

@@ -21,16 +21,19 @@ from torch import nn
 
 import train
 from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, Metric, TrainConfig
-from gan import batches as batches_module
-from gan import checkpoint, features, health, preparing, sittings
-from gan.batches import Batches
-from gan.evaluation import Judge
-from gan.faces import Pack
-from gan.monitor import Monitor
-from gan.plan import Leg
-from gan.ranks import Ranks
-from gan.run import Run, TrainingState
-from gan.sittings import alone, keep_later, resumed, starting_from, stop_signals
+from gan import checkpoint
+from gan.data import batches as batches_module
+from gan.data.batches import Batches
+from gan.data.faces import Pack
+from gan.quality import features
+from gan.quality.evaluation import Judge
+from gan.training import preparing, sittings
+from gan.training.plan import Leg
+from gan.training.ranks import Ranks
+from gan.training.run import Run, TrainingState
+from gan.training.sittings import alone, keep_later, resumed, starting_from, stop_signals
+from gan.watching import health
+from gan.watching.monitor import Monitor
 from model import Projected
 
 CPU = torch.device("cpu")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gan import visdom_assets
-from gan.visdom_assets import Asset
+from gan.watching import visdom_assets
+from gan.watching.visdom_assets import Asset
 
 CONTENT = b"body { margin: 0 }"
 ASSET = Asset("tidy", "1.2.3", "css/tidy.css", "css/page.css", hashlib.sha256(CONTENT).hexdigest())

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gan import visdom_assets, visdom_page
-from gan.health import Diagnosis
-from gan.visdom_page import Page, Server
+from gan.watching import visdom_assets, visdom_page
+from gan.watching.health import Diagnosis
+from gan.watching.visdom_page import Page, Server
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -347,7 +347,7 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
     page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", "run", {})
 
     assert page is None
-    assert "python -m gan.visdom_assets" in told
+    assert "python -m gan.watching.visdom_assets" in told
     assert "log.jsonl" in told
     assert "\n" not in told
 

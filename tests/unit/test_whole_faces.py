@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from config import RELEASED, WHOLE_FACES, CheckpointError
-from gan import checkpoint, features, sampling, whole_faces
-from gan.sampling import Sampler
-from gan.synthetic import draw
-from gan.whole_faces import WholeFaces
+from gan import checkpoint
+from gan.data.synthetic import draw
+from gan.quality import features, sampling, whole_faces
+from gan.quality.sampling import Sampler
+from gan.quality.whole_faces import WholeFaces
 
 CPU = torch.device("cpu")
 

@@ -27,6 +27,8 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
+from gan.files import printable
+
 AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
 # What may stand behind such a name. Not all that Pillow knows: for an EPS, say, it starts another program.
@@ -46,11 +48,6 @@ def is_visible(name: str) -> bool:
 def rejection(name: str, error: Exception) -> str:
     """A line of rejected.txt: a file's name, a tab, and why it is left out."""
     return f"{printable(name)}\t{reason(error)}"
-
-
-def printable(name: str) -> str:
-    """A file's name without what a line of text cannot hold: tabs, line breaks, what is not Unicode."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
 def reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from config import CheckpointError, ConfigError, TrainConfig, UserError
-from gan.losses import COUPLED
+from gan.training.losses import COUPLED
 
 T = TypeVar("T")
 

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from config import REFERENCE
-from gan import checkpoint, features, metrics
-from gan.curves import ALIKE, BY_DAMAGE
+from gan import checkpoint
+from gan.data.faces import Pack
 from gan.encoder import SIZE
-from gan.faces import Pack
-from gan.features import Extractor
 from gan.images import to_tensor
 from gan.latent import stream
-from gan.sampling import BATCH, Sampler
+from gan.quality import features, metrics
+from gan.quality.features import Extractor
+from gan.quality.sampling import BATCH, Sampler
+from gan.watching.curves import ALIKE, BY_DAMAGE
 
 METRICS = {
     "damage_x100": ("damage x100", "lower", 2),
@@ -71,7 +72,7 @@ class FaceSet:
         patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
         spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
         counts: of how many faces each is the mean, (K,).
-        damage: how much of each face looks damaged, (M,), see `gan.damage`.
+        damage: how much of each face looks damaged, (M,), see `gan.quality.damage`.
     """
 
     features: Tensor

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from config import DataError
+from gan.data.faces import Pack
 from gan.device import has_room, layout, send
-from gan.faces import Pack
 from gan.images import to_tensor
 from gan.latent import stream
 

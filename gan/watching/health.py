@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from config import Metric, TrainConfig
-from gan.curves import ALIKE, BY_DAMAGE, Curves
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
+from gan.watching.curves import ALIKE, BY_DAMAGE, Curves
 
 PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
 """Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""

@@ -15,8 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
-from gan import checkpoint, metrics
-from gan.features import Extractor
+from gan import checkpoint
+from gan.quality import metrics
+from gan.quality.features import Extractor
 
 KNOWN = 1.5
 """Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gan.cleaning import KINDS, Seen
+from gan.data.cleaning import KINDS, Seen
 
 TITLE = "<title>Faces prepared</title>"
 

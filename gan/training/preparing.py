@@ -16,30 +16,22 @@ import torch
 from tqdm import tqdm
 
 from config import FEW, SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
-from gan import (
-    checkpoint,
-    features,
-    health,
-    latent,
-    plan,
-    run_report,
-    selection,
-    tensorboard_log,
-    torchvision_data,
-    visdom_page,
-    whole_faces,
-)
+from gan import checkpoint, latent
 from gan.command_line import show
-from gan.curves import BY_DAMAGE
+from gan.data import torchvision_data
+from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
-from gan.evaluation import LEAST, Judge
-from gan.faces import Pack, has_faces
 from gan.files import as_word
-from gan.monitor import Monitor, Output
-from gan.ranks import Ranks
-from gan.run import Run, TrainingState
-from gan.sampling import Sampler
-from gan.sittings import new_folder, resumed, starting_from
+from gan.quality import features, selection, whole_faces
+from gan.quality.evaluation import LEAST, Judge
+from gan.quality.sampling import Sampler
+from gan.training import plan
+from gan.training.ranks import Ranks
+from gan.training.run import Run, TrainingState
+from gan.training.sittings import new_folder, resumed, starting_from
+from gan.watching import health, run_report, tensorboard_log, visdom_page
+from gan.watching.curves import BY_DAMAGE
+from gan.watching.monitor import Monitor, Output
 
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
 """Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device."""

@@ -26,8 +26,8 @@ import numpy as np
 from PIL import Image
 
 from config import DataError
-from gan.files import move
-from gan.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, printable, reason, source, upright
+from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, upright
+from gan.files import move, printable
 
 SIZE = 96
 """Height and width at which pictures are judged, pixels: those that the encoder knows."""

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gan import latent, losses
-from gan.augment import augment, draw_moves
+from gan import latent
 from gan.device import compile_fixed, send
-from gan.monitor import Monitor
-from gan.run import Run, TrainingState
+from gan.training import losses
+from gan.training.augment import augment, draw_moves
+from gan.training.run import Run, TrainingState
+from gan.watching.monitor import Monitor
 
 Random = Callable[[str], np.random.Generator]
 """Purpose -> its stream of random numbers in one step."""

@@ -18,11 +18,11 @@ from torch.nn.functional import interpolate
 from config import DAMAGE, ENCODER, CheckpointError, ConfigError, Features
 from gan import checkpoint, device, imagenet
 from gan.command_line import show
-from gan.damage import Damage
+from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
-from gan.faces import Pack
 from gan.files import replacing
 from gan.images import to_tensor
+from gan.quality.damage import Damage
 
 BATCH = 100
 NARROW_BATCH = 20
@@ -46,7 +46,7 @@ class Extractor:
         network: uint8 pixels (N, H, W, C) on its device -> (N, width).
         device: where it computes.
         batch: faces it gets at a time.
-        damage: pixels -> how much of each face looks damaged, (N,), see `gan.damage`.
+        damage: pixels -> how much of each face looks damaged, (N,), see `gan.quality.damage`.
     """
 
     name: str

@@ -19,9 +19,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from gan import images
-from gan.curves import Curves
 from gan.files import write_text
-from gan.health import Diagnosis
+from gan.watching.curves import Curves
+from gan.watching.health import Diagnosis
 
 SIDE_SHARE, SPACED = 0.03, 500
 """Measurements may take this share of the time, and previews what they leave of it, a third at least; those due

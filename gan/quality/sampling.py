@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from config import CheckpointError, ConfigError, ModelConfig, Precision
-from gan import book_weights, checkpoint, device, images, latent, metrics
+from gan import book_weights, checkpoint, device, images, latent
+from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")

@@ -31,9 +31,9 @@ from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
-from gan import synthetic, torchvision_data
+from gan.data import synthetic, torchvision_data
+from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
 from gan.files import as_word, move
-from gan.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
 
 try:
     import fcntl
@@ -105,7 +105,7 @@ def open_pack(
 
     Args:
         data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
-            that `gan.synthetic` draws; or a dataset of torchvision, torchvision:NAME:FOLDER.
+            that `gan.data.synthetic` draws; or a dataset of torchvision, torchvision:NAME:FOLDER.
         image_size: height and width of a face, pixels.
         packs: folder that holds packs.
         num_workers: processes that decode; None takes one a core.

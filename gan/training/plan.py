@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from config import FEW, PLANS, Plan, Precision, TrainConfig
-from gan import losses
 from gan.device import adam, autocast, compile_fixed, free_memory, layout, out_of_memory, place
+from gan.training import losses
 from model import Discriminator, Generator
 
 WARM_UP = 0.05

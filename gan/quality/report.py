@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gan import images
-from gan.evaluation import METRICS
 from gan.files import replacing
+from gan.quality.evaluation import METRICS
 
 CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),

@@ -15,9 +15,9 @@ import numpy as np
 
 from gan import images
 from gan.command_line import options_table
-from gan.curves import PANELS, Curves, Panel, histogram, smoothed
 from gan.files import as_word, write_text
-from gan.health import Diagnosis
+from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.watching.health import Diagnosis
 
 SHARE = 0.003
 """Rewriting takes this share of the time, about: it waits until it does."""

@@ -30,7 +30,7 @@ from config import (
 from gan import book_weights, checkpoint, images
 from gan.command_line import BARE
 from gan.files import LEFT, as_word, replacing
-from gan.run import TrainingState
+from gan.training.run import TrainingState
 
 
 def new_folder(config: TrainConfig) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from config import ConfigError
-from gan.health import Diagnosis
-from gan.pictures import printable
+from gan.files import printable
+from gan.watching.health import Diagnosis
 
 
 def writer_class() -> Callable[..., Any]:

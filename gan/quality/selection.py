@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gan import features, metrics
-from gan.faces import Pack
-from gan.features import Extractor
+from gan.data.faces import Pack
 from gan.latent import stream
-from gan.whole_faces import WholeFaces
+from gan.quality import features, metrics
+from gan.quality.features import Extractor
+from gan.quality.whole_faces import WholeFaces
 
 FITTED = 20_000
 """Faces that the Gaussian is fitted to, at most."""

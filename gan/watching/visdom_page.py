@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gan import visdom_assets
 from gan.command_line import options_table
-from gan.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.watching import visdom_assets
+from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
 
 if TYPE_CHECKING:
-    from gan.health import Diagnosis  # the server's process, which begins in this module, needs no torch
+    from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
 INTERVAL = 6.0
 """Seconds between sendings, at least."""
@@ -343,8 +343,9 @@ class Server:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[Any]:
-        root = Path(__file__).resolve().parents[1]
-        words = [sys.executable, "-m", "gan.visdom_page", str(self.port), str(self.static), str(int(self.keep))]
+        root = Path(__file__).resolve().parents[2]
+        page = "gan.watching.visdom_page"
+        words = [sys.executable, "-m", page, str(self.port), str(self.static), str(int(self.keep))]
         # Not of our group: Ctrl-C is for the training, which still has something to send.
         group: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
@@ -467,7 +468,7 @@ def open_page(
     if static is None:
         return None, (
             f"--vis: the page's files are not in {visdom_assets.folder()} and {visdom_assets.CDN} cannot be reached; "
-            f"{instead}; to fetch them through npm: python -m gan.visdom_assets"
+            f"{instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
         )
     if free is None:
         return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another with --vis_port"

@@ -20,12 +20,13 @@ from config import (
     Precision,
     TrainConfig,
 )
-from gan import book_weights, checkpoint, ema
+from gan import book_weights, checkpoint
 from gan.device import adam, describe, lay_out, place
 from gan.encoder import Encoder
 from gan.files import write_text
-from gan.plan import Leg
-from gan.ranks import Ranks
+from gan.training import ema
+from gan.training.plan import Leg
+from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
 NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
