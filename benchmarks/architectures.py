@@ -16,8 +16,9 @@ import torch
 from throughput import draw, measure
 from torch.utils.flop_counter import FlopCounterMode
 
-from config import ModelConfig, TrainConfig, resolve
+from config import ModelConfig, TrainConfig
 from gan.command_line import parse
+from gan.presets import resolve
 from model import Discriminator, Generator
 
 ARMS = (

@@ -26,8 +26,9 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 from torchvision.utils import save_image
 
-from config import D_ENCODER, PRESETS, TrainConfig
+from config import D_ENCODER, TrainConfig
 from gan import checkpoint
+from gan.presets import PRESETS
 from gan.quality.sampling import load
 from gan.training import losses
 from gan.training.augment import Moves, augment

@@ -22,8 +22,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from config import PACKS, PRESETS, TrainConfig
+from config import PACKS, TrainConfig
 from gan.data.faces import open_pack
+from gan.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 METRICS = {

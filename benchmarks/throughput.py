@@ -30,9 +30,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from config import PRESETS, RELEASED, Precision, TrainConfig
+from config import RELEASED, Precision, TrainConfig
 from gan.data import synthetic
 from gan.device import choose_precision, describe
+from gan.presets import PRESETS
 from gan.training import plan
 
 ROOT = Path(__file__).resolve().parent.parent

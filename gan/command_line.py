@@ -5,7 +5,6 @@ Imports no torch, so that a wrong option is answered at once, before anything is
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import html
 import inspect
@@ -28,7 +27,6 @@ from fire.decorators import SetParseFn
 
 from config import (
     ALIASES,
-    PRESETS,
     C,
     ConfigError,
     EvaluateConfig,
@@ -36,8 +34,9 @@ from config import (
     PrepareConfig,
     TrainConfig,
     UserError,
-    resolve,
+    options_of,
 )
+from gan.presets import PRESETS, resolve
 
 BARE = "True"
 """What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
@@ -84,9 +83,10 @@ def command_line(
     argv = sys.argv[1:] if argv is None else argv
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
-        if "--help" in argv or "-h" in argv:
+        if asked := {"--help", "-h", "--help_all", "--help-all"} & set(argv):
             if speaks:
-                show(help_text(config_type, program, shutil.get_terminal_size().columns))
+                whole = any("all" in word for word in asked)
+                show(help_text(config_type, program, shutil.get_terminal_size().columns, whole))
             return
         typed = parse(config_type, argv)
         config = resolve(config_type, typed)
@@ -115,7 +115,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: a word is no option, or a value does not fit its option's type.
     """
-    hints = typing.get_type_hints(config_type)
+    hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
     check_words(argv, hints)
     words: list[Path] = []
@@ -265,54 +265,51 @@ def placeholder(hint: Any) -> str:
     return PLACEHOLDERS[kind] if kind in PLACEHOLDERS else "|".join(typing.get_args(kind))
 
 
-def meanings(config_type: type) -> dict[str, str]:
-    """Read the meaning of every field from the Args section of a dataclass's docstring."""
-    section = (inspect.getdoc(config_type) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
+def types_of(config_type: type) -> dict[str, Any]:
+    """The type of every option of a config, by name."""
+    hints = typing.get_type_hints(config_type)
+    return {name: hints[name] for name in options_of(config_type)}
 
 
-def help_text(config_type: type, program: str, width: int) -> str:
-    """Write the help: usage, purpose, every option with its type, meaning and default, examples.
+def help_text(config_type: type, program: str, width: int, whole: bool = False) -> str:
+    """Write the help: usage, purpose, options with their types, meanings and defaults, examples.
 
     Args:
         config_type: a dataclass whose fields are the options.
         program: name of the script.
         width: columns of the terminal.
+        whole: every option; else the details of the recipe are left out.
     """
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8
-    hints, texts = typing.get_type_hints(config_type), meanings(config_type)
-    purpose = (inspect.getdoc(config_type) or "").partition("\n\n")[0]
+    hints, options = types_of(config_type), options_of(config_type)
     usage = f"usage: python {program} {'SOURCE... ' if PLAIN in hints else ''}[--option=value ...]"
-    lines = [usage, "", textwrap.fill(purpose, width), ""]
-    if PLAIN in hints:
-        first, further = "  SOURCE".ljust(column), " " * column
-        lines += [textwrap.fill(texts[PLAIN], width, initial_indent=first, subsequent_indent=further), ""]
-    lines.append("options:")
-    for field in dataclasses.fields(config_type):
-        if field.name == PLAIN:
-            continue
-        head = f"  {heading(field.name, hints[field.name])}  "
+    lines = [usage, "", textwrap.fill(inspect.getdoc(config_type) or "", width), ""]
+
+    def entry(head: str, text: str) -> None:
+        head = f"  {head}  "
         if len(head) > column:
             lines.append(head.rstrip())
             head = ""
-        text = f"{texts.get(field.name, '')} {default_text(config_type, field)}"
+        further = " " * column
         lines.append(
             textwrap.fill(
-                text.strip(),
-                width,
-                initial_indent=head.ljust(column),
-                subsequent_indent=" " * column,
-                break_on_hyphens=False,
+                text, width, initial_indent=head.ljust(column), subsequent_indent=further, break_on_hyphens=False
             )
         )
-    lines += [
-        "  --help, -h".ljust(column) + "show this text.",
-        "",
-        "examples:",
-        *(f"  python {program} {words}" for words in EXAMPLES.get(config_type, ())),
-    ]
+
+    if PLAIN in hints:
+        entry("SOURCE", options[PLAIN].meaning)
+        lines.append("")
+    lines.append("options:")
+    shown = [name for name, option in options.items() if name != PLAIN and (whole or not option.detail)]
+    for name in shown:
+        entry(heading(name, hints[name]), f"{options[name].meaning} {default_text(config_type, name)}".strip())
+    left_out = len(options) - len(shown) - (PLAIN in hints)
+    entry("--help, -h", "show this text.")
+    if left_out:
+        entry("--help_all", f"show it with {left_out} more options, the details of the recipe.")
+    lines += ["", "examples:", *(f"  python {program} {words}" for words in EXAMPLES.get(config_type, ()))]
     return "\n".join(lines)
 
 
@@ -323,12 +320,13 @@ def heading(name: str, hint: Any) -> str:
     return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"
 
 
-def default_text(config_type: type, field: dataclasses.Field[Any]) -> str:
+def default_text(config_type: type, name: str) -> str:
     """Write an option's default, and the presets' values where they differ: (default=64; book=256)."""
-    defaults = [] if field.default is None else [f"default={as_typed(field.default)}"]
+    default = getattr(config_type, name)
+    defaults = [] if default is None else [f"default={as_typed(default)}"]
     if config_type is TrainConfig:
-        values = {preset: options.get(field.name, field.default) for preset, options in PRESETS.items()}
-        defaults += [f"{preset}={as_typed(value)}" for preset, value in values.items() if value != field.default]
+        values = {preset: options.get(name, default) for preset, options in PRESETS.items()}
+        defaults += [f"{preset}={as_typed(value)}" for preset, value in values.items() if value != default]
     return f"({'; '.join(defaults)})" if defaults else ""
 
 

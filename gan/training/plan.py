@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from config import FEW, PLANS, Plan, Precision, TrainConfig
+from config import Precision, TrainConfig
 from gan.device import adam, autocast, compile_fixed, free_memory, layout, out_of_memory, place
+from gan.presets import FEW, PLANS, Plan
 from gan.training import losses
 from model import Discriminator, Generator
 

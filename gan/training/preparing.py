@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import FEW, SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from config import SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
 from gan import checkpoint, latent
 from gan.command_line import show
 from gan.data import torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
+from gan.presets import FEW
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Judge
 from gan.quality.sampling import Sampler

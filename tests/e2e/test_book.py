@@ -16,8 +16,9 @@ import pytest
 import torch
 from PIL import Image
 
-from config import IMAGE_SIZES, PRESETS, RELEASED, Arch, TrainConfig, resolve
+from config import IMAGE_SIZES, RELEASED, Arch, TrainConfig
 from gan import checkpoint
+from gan.presets import PRESETS, resolve
 from model import Discriminator, Generator
 
 ROOT = Path(__file__).resolve().parents[2]

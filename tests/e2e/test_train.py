@@ -19,11 +19,12 @@ import torch
 from PIL import Image
 
 import train
-from config import FEW, RELEASED, TrainConfig
+from config import RELEASED, TrainConfig
 from gan import checkpoint, device
 from gan.command_line import command_line
 from gan.data import faces as faces_module
 from gan.data import synthetic
+from gan.presets import FEW
 from gan.quality import selection
 from gan.training import preparing
 from gan.training import run as run_module

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,26 +12,31 @@ from typing import Any, Literal
 
 import pytest
 
-from config import CheckpointError, ConfigError, DataError, EvaluateConfig, GenerateConfig, TrainConfig
-from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, meanings, options_table, parse
+from config import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    EvaluateConfig,
+    GenerateConfig,
+    PrepareConfig,
+    TrainConfig,
+    option,
+    options_of,
+)
+from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, options_table, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig)
+CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Switches:
-    """Options that the program has none of, yet fire would mistake.
+    """Options that the program has none of, yet fire would mistake."""
 
-    Args:
-        noise: looks like the no-form of `ise`.
-        plain: a bool that cannot be unset.
-        level: a number that may be unset.
-    """
-
-    noise: bool = False
-    plain: bool = True
-    level: float | None = None
+    noise: bool = option(False, "looks like the no-form of `ise`.")
+    plain: bool = option(True, "a bool that cannot be unset.")
+    level: float | None = option(None, "a number that may be unset.")
+    own: int = 0  # no option
 
 
 @pytest.fixture(autouse=True)
@@ -283,7 +289,7 @@ def test_words_come_from_the_process_by_default(monkeypatch: pytest.MonkeyPatch)
     assert calls[0].gen_num == 7
 
 
-@pytest.mark.parametrize("words", ["--help", "-h", "--bach_size=3 --help", "stray -- -h"])
+@pytest.mark.parametrize("words", ["--help", "-h", "--help_all", "--help-all", "--bach_size=3 --help", "stray -- -h"])
 def test_help_runs_nothing(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     command_line(TrainConfig, run_with(AssertionError("ran")), words.split())
     out, err = capsys.readouterr()
@@ -293,15 +299,15 @@ def test_help_runs_nothing(words: str, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("config_type", CONFIGS)
 def test_every_option_has_a_meaning(config_type: type) -> None:
-    texts = meanings(config_type)
-    assert list(texts) == [field.name for field in dataclasses.fields(config_type)]
-    assert all(len(text) > 10 for text in texts.values())
+    assert all(len(said.meaning) > 10 and said.meaning.endswith(".") for said in options_of(config_type).values())
+    own = {field.name for field in dataclasses.fields(config_type)} - options_of(config_type).keys()
+    assert own <= {"eval_metric"}  # decided by the program
 
 
 @pytest.mark.parametrize("config_type", CONFIGS)
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_help_fits_the_terminal(config_type: type, width: int) -> None:
-    text = help_text(config_type, "train.py", width)
+    text = help_text(config_type, "train.py", width, whole=True)
     # An option's own name and an example are not broken.
     free = [line for line in text.splitlines() if not line.startswith(("  --", "  python", "usage"))]
     assert max(map(len, free)) <= max(width, 40)
@@ -310,7 +316,7 @@ def test_help_fits_the_terminal(config_type: type, width: int) -> None:
 
 
 def test_help_says_types_defaults_and_presets() -> None:
-    text = " ".join(help_text(TrainConfig, "train.py", 80).split())
+    text = " ".join(help_text(TrainConfig, "train.py", 80, whole=True).split())
     assert "--batch_size=INT faces per step. (default=32; book=256; book64=64; book2=256; wgan=64; wgan-gp=64)" in text
     assert "--[no]gpu train on the GPU" in text
     assert "--resume[=TEXT] go on" in text
@@ -322,6 +328,23 @@ def test_help_says_types_defaults_and_presets() -> None:
     )
     assert "--widths=INT,INT,... channels of both networks" in text
     assert "(default=checkpoints/anime-faces-96.pt)" in help_text(GenerateConfig, "generate.py", 80)
+
+
+BOOK = """gpu vis env data_path image_size batch_size max_epoch lr1 lr2 beta1 nz ngf ndf num_workers save_path
+plot_every save_every d_every g_every netg_path netd_path debug_file"""
+
+
+def test_the_short_help_leaves_out_the_details_of_the_recipe_and_nothing_of_the_book() -> None:
+    short, whole = (help_text(TrainConfig, "train.py", 80, whole) for whole in (False, True))
+    named = re.findall(r"^  --(?:\[no\])?(\w+)", short, re.MULTILINE)
+    assert len(named) <= 42
+    assert set(named) >= set(BOOK.split())
+    left_out = [name for name, said in options_of(TrainConfig).items() if said.detail]
+    assert not set(left_out) & set(named)
+    assert set(re.findall(r"^  --(?:\[no\])?(\w+)", whole, re.MULTILINE)) == {*left_out, *named} - {"help_all"}
+    assert f"show it with {len(left_out)} more options" in " ".join(short.split())
+    for config_type in CONFIGS[1:]:
+        assert help_text(config_type, "x.py", 80) == help_text(config_type, "x.py", 80, whole=True)
 
 
 @pytest.mark.parametrize(("config_type", "words"), [(kind, words) for kind in CONFIGS for words in EXAMPLES[kind]])

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks.health import ARMS, verdicts
-from config import TrainConfig, resolve, restore
+from config import TrainConfig, restore
+from gan.presets import resolve
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Probe, diagnose, drift, in_words, thumbnails, variety
 

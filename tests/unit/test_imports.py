@@ -29,7 +29,14 @@ OWNERS = {
     "torch_fidelity": {"gan.quality.features"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch, nor for torchvision.
-WITHOUT_TORCH = {"config", "gan.command_line", "gan.data.pictures", "gan.data.faces", "gan.data.cleaning"}
+WITHOUT_TORCH = {
+    "config",
+    "gan.presets",
+    "gan.command_line",
+    "gan.data.pictures",
+    "gan.data.faces",
+    "gan.data.cleaning",
+}
 
 
 def sources() -> dict[str, Path]:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import config as configs
-from config import FEW, PLANS, Plan, TrainConfig
+from config import TrainConfig
+from gan.presets import FEW, PLANS, Plan, resolve
 from gan.training import plan, preparing
 from gan.training.plan import Leg
 from gan.training.ranks import Ranks
@@ -126,7 +126,7 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
     assert [row.least_images for row in PLANS] == sorted(row.least_images for row in PLANS)
     for row in PLANS:
         assert row.expect
-        configs.resolve(TrainConfig, {"budget": 10, **row.options})
+        resolve(TrainConfig, {"budget": 10, **row.options})
 
 
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> None:
@@ -139,13 +139,13 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> No
     assert plan.for_few(start, {"freeze": 0}, 400) == {k: v for k, v in chosen.items() if k != "freeze"}
     assert plan.for_few(start, {}, FEW[-1].most_faces + 1) == {}
     assert plan.for_few(TrainConfig(), {}, 400) == {}
-    assert plan.for_few(configs.resolve(TrainConfig, {"preset": "book", "init": Path("a.pt")}), {}, 400) == {}
+    assert plan.for_few(resolve(TrainConfig, {"preset": "book", "init": Path("a.pt")}), {}, 400) == {}
 
 
 def test_every_row_for_few_faces_is_a_valid_config() -> None:
     assert [row.most_faces for row in FEW] == sorted(row.most_faces for row in FEW)
     for row in FEW:
-        configs.resolve(TrainConfig, {**row.options})
+        resolve(TrainConfig, {**row.options})
 
 
 def test_speed_is_measured() -> None:

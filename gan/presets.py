@@ -1,0 +1,172 @@
+"""Options under one name: presets, and what a budget or few faces choose. An option typed by the user wins over them.
+
+Imports no torch, so that a wrong option is answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config import RELEASED, C, ConfigError, Preset, TrainConfig
+
+RELEASED_NAME = Path("released")
+"""What options call it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
+NAMING = ("init", "checkpoint", "fake")
+"""Those options."""
+
+_BOOK: dict[str, Any] = {
+    "batch_size": 256,
+    "ndf": 64,
+    "d_norm": "batch",
+    "projected": False,
+    "up": "transposed",
+    "growth": "book",
+    "blocks": 0,
+    "modulated": False,
+    "lean": False,
+    "to_rgb": "book",
+    "loss": "bce",
+    "penalty": "none",
+    "lr1": 2e-4,
+    "lr2": 2e-4,
+    "beta1": 0.5,
+    "beta2": 0.999,
+    "g_every": 5,
+    "share_samples": False,
+    "anneal": 0.0,
+    "ema_half_life_images": 0,
+    "flip": 0.0,
+    "translate": 0.0,
+    "holdout": 0.0,
+    "typical": 1.0,
+}
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "default": {},
+    "book": _BOOK,
+    "book64": {**_BOOK, "batch_size": 64, "g_every": 1},
+    "book2": {**_BOOK, "loss": "rahinge", "lr1": 2e-3, "g_every": 2},
+    # Arjovsky et al. 2017, algorithm 1; its RMSProp is Adam without the first moment.
+    "wgan": {
+        "batch_size": 64,
+        "ndf": 64,
+        "loss": "wgan",
+        "penalty": "none",
+        "clip": 0.01,
+        "d_norm": "batch",
+        "projected": False,
+        "blocks": 0,
+        "modulated": False,
+        "lean": False,
+        "lr1": 5e-5,
+        "lr2": 5e-5,
+        "anneal": 0.0,
+        "g_every": 5,
+        "share_samples": False,
+        "typical": 1.0,
+    },
+    # Gulrajani et al. 2017, algorithm 1.
+    "wgan-gp": {
+        "batch_size": 64,
+        "ndf": 64,
+        "loss": "wgan",
+        "penalty": "gp",
+        "projected": False,
+        "blocks": 0,
+        "modulated": False,
+        "lean": False,
+        "penalty_weight": 10.0,
+        "penalty_every": 1,
+        "anneal": 0.0,
+        "lr1": 1e-4,
+        "lr2": 1e-4,
+        "beta2": 0.9,
+        "g_every": 5,
+        "share_samples": False,
+        "typical": 1.0,
+    },
+}
+"""Options by preset. An option typed by the user wins over its preset."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is chosen for a budget on one class of machines.
+
+    Args:
+        least_images: the default networks see at least so many images in the budget.
+        options: what is chosen; an option typed by the user wins.
+        expect: what faces to expect, in words.
+    """
+
+    least_images: float
+    options: Mapping[str, Any]
+    expect: str
+
+
+_SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
+"""Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md."""
+
+PLANS = (
+    Plan(least_images=0, options={}, expect="faces only to be guessed at"),
+    Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
+    Plan(least_images=100_000, options={}, expect="clear faces, an eye missing or smeared in one of three"),
+    Plan(least_images=300_000, options=_SLOW, expect="clear faces, an eye missing or smeared in one of four"),
+    Plan(
+        least_images=2e6,
+        options={**_SLOW, "ndf": 64, "batch_size": 64},
+        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+    ),
+    Plan(
+        least_images=1e7,
+        options={**_SLOW, "ngf": 128, "ndf": 128, "batch_size": 128},
+        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+    ),
+)
+"""What a budget chooses, by what the machine can do in it; the last row that fits. Those of less than two million
+images were measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Few:
+    """What is chosen where old weights are trained further on few faces.
+
+    Args:
+        most_faces: there are at most so many.
+        options: what is chosen; an option typed by the user wins.
+    """
+
+    most_faces: int
+    options: Mapping[str, Any]
+
+
+FEW = (Few(most_faces=1000, options={**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}),)
+"""What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs
+nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
+
+
+def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
+    """Build a config from the options the user typed, over those of the preset, over the defaults.
+
+    Args:
+        config_type: which config.
+        typed: option names and converted values.
+
+    Raises:
+        ConfigError: a value is out of range or does not fit another one.
+    """
+    typed = {**typed, **{name: RELEASED for name in NAMING if typed.get(name) == RELEASED_NAME}}
+    if config_type is not TrainConfig:
+        return config_type(**typed)
+    of_the_book = typed.get("netg_path") or typed.get("netd_path")
+    preset: Preset = typed.get("preset", "book" if of_the_book else "default")
+    values = {"preset": preset, **PRESETS[preset], **typed}
+    arch = values.get("arch", "dcgan")
+    for name in {"up", "blocks", "lean"} & typed.keys() if arch != "dcgan" else ():
+        raise ConfigError(f"--{name}: belongs to --arch=dcgan, {arch} has a way of its own; leave it out")
+    config = config_type(**values)
+    if typed.get("anneal") and "budget" not in typed and "resume" not in typed:
+        raise ConfigError("--anneal: is a share of --budget, and there is none; give one, or leave it out")
+    return config
