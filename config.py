@@ -30,7 +30,7 @@ ToRGB = Literal["book", "smooth", "slim"]
 DEncoder = Literal["faces", "lite0"]
 Up = Literal["transposed", "nearest"]
 Growth = Literal["book", "doubling"]
-Loss = Literal["bce", "logistic", "hinge", "rahinge", "rp", "wgan"]
+Loss = Literal["bce", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Features = Literal["imagenet", "faces", "inception"]
@@ -239,7 +239,6 @@ class TrainConfig:
     )
     vis_server: str = option("http://localhost", "the visdom server's address.", changeable=True)
     vis_port: int = option(8097, "the visdom server's port.", least=1, greatest=65535, changeable=True)
-    vis_keep: bool = option(False, "let a visdom server that the run has started go on after it.", changeable=True)
     env: str | None = option(
         None, "environment of the run on the visdom page; by default the run's name.", changeable=True
     )
@@ -330,15 +329,15 @@ class TrainConfig:
         "the generator of dcgan has at most four times ngf channels, not eight times, and two blocks half as wide in "
         "place of each one: fewer broken eyes in the same time.",
     )
-    to_rgb: ToRGB = recipe(
+    to_rgb: Literal["book", "slim"] = recipe(  # a file of before may say smooth
         "slim",
-        "last layers of the generator: the book's one, which draws a grid; smooth interpolation; or slim, the same for "
-        "less time.",
+        "last layers of the generator: the book's one, which draws a grid; or slim, smooth interpolation of few "
+        "channels.",
     )
     loss: Loss = option(
         "rp",
-        "bce (the book's), logistic (another name for bce), hinge, rahinge (the book's second edition), rp "
-        "(relativistic pairing) or wgan (best as --preset=wgan or --preset=wgan-gp).",
+        "bce (the book's), hinge, rahinge (the book's second edition), rp (relativistic pairing) or wgan (best as "
+        "--preset=wgan or --preset=wgan-gp).",
     )
     penalty: Penalty = recipe(
         "approximate",
@@ -347,16 +346,9 @@ class TrainConfig:
     )
     penalty_weight: float = recipe(0.02, "weight of the penalty, per step.", least=0)
     penalty_every: int = recipe(8, "steps between penalties; each is weighted up by this.", least=1)
-    penalty_noise: float = recipe(
-        0.1,
-        "standard deviation of the noise of the approximate penalty, in units of [-1, 1] images.",
-        least=0.0001,
-        greatest=10,
-    )
     head_penalty: float = recipe(
         0.05,
-        "with projected: weight of the same penalty on what judges by the encoder, at what it sees, whose units "
-        "penalty_noise then is in; 0: none.",
+        "with projected: weight of the same penalty on what judges by the encoder, at what it sees; 0: none.",
         least=0,
     )
     clip: float = recipe(
@@ -434,7 +426,6 @@ class TrainConfig:
         "measured, is more than it costs; --nocompile never.",
         changeable=True,
     )
-    log_every: int = option(50, "steps between rows of log.jsonl.", least=1, changeable=True)
     plot_every: int = option(
         250,
         "steps between preview grids; put off while they and measurements cost over 3 % of the time, and in long runs "
@@ -450,25 +441,19 @@ class TrainConfig:
         least=0,
         changeable=True,
     )
-    eval_metric: Metric | None = option(
-        None,
-        "the metric by which best.pt is kept and a run's progress judged; unset: for anime faces damage_x100, the "
-        "share of a face that looks damaged, for others fd.",
-        changeable=True,
-    )
     save_every: int = option(
         10,
         "epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.",
         least=1,
         changeable=True,
     )
-    save_minutes: float = option(2.0, "minutes between saves of latest.pt.", least=0.01, changeable=True)
     tensorboard: bool = option(
         False, "write the run for TensorBoard too, into tensorboard/ in its folder.", changeable=True
     )
     debug_file: Path | None = option(
         None, "whenever this file is touched, the next step begins in the debugger.", changeable=True
     )
+    eval_metric: Metric | None = None  # no option: what best.pt is kept by, decided when a run is first measured
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
@@ -659,9 +644,10 @@ class PrepareConfig:
         "left out.",
     )
     centre: bool = option(False, "cut the centre square; else whole pictures are copied as they are.")
-    detect: bool = option(False, "cut the faces that --cascade finds, a file each.")
-    cascade: Path | None = option(
-        None, "what a face looks like: a cascade file for OpenCV, which needs requirements-extra.txt."
+    detect: Path | None = option(
+        None,
+        "cut the faces that are found by this file, each into a file of its own: a cascade for OpenCV, which needs "
+        "requirements-extra.txt.",
     )
     margin: float = option(
         0.3, "what is cut around a face that was detected, on each side, as a share of its size.", least=0, greatest=2
@@ -683,9 +669,7 @@ class PrepareConfig:
         for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
             if kind not in KEEPABLE:
                 raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
-        if self.detect != (self.cascade is not None):
-            raise ConfigError("--detect and --cascade=FILE go together: what finds faces, and what a face looks like")
-        if self.detect and self.centre:
+        if self.detect is not None and self.centre:
             raise ConfigError("--detect and --centre both say what to cut; give one of them")
         if self.report.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
@@ -697,6 +681,21 @@ ALIASES = {"nogen": "gen_num"}
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.changeable)
 """Options that may differ when a run goes on; all others define it."""
 
+RETIRED: Mapping[type, Mapping[str, str]] = {
+    TrainConfig: {
+        "log_every": "log.jsonl has a row every 50 steps; leave it out",
+        "save_minutes": "latest.pt is saved every two minutes and at every stop; leave it out, or see --save_every",
+        "eval_metric": "best.pt goes by damage for anime faces, for others by FD; leave it out, and see --eval_images",
+        "penalty_noise": "it is 0.1; leave it out, or see --penalty",
+        "vis_keep": "report.html stays and shows the same; for a page that stays first start python -m visdom.server",
+        "loss=logistic": "it is bce by another name; write --loss=bce",
+        "to_rgb=smooth": "slim does the same for less time; write --to_rgb=slim",
+    },
+    PrepareConfig: {"cascade": "--detect takes the file; write --detect=FILE"},
+}
+"""Options and choices of before, and what takes their place. Runs and checkpoints that have them stay good."""
+_RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
+
 C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
@@ -707,9 +706,15 @@ def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
         TypeError: an option is unknown to this version.
         ConfigError: a value is out of range.
     """
-    paths = {f.name for f in dataclasses.fields(config_type) if "Path" in str(f.type)}
-    values: dict[str, Any] = {k: Path(v) if k in paths and v is not None else v for k, v in stored.items()}
-    values |= {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
-    if values.get("eval_metric") == "fd_damage":  # for a day
-        values["eval_metric"] = "fd"
+    fields = {field.name: str(field.type) for field in dataclasses.fields(config_type)}
+    values: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name in RETIRED.get(config_type, {}) and name not in fields:
+            continue
+        if isinstance(value, list):
+            values[name] = tuple(value)
+        elif value is not None and "Path" in fields.get(name, ""):
+            values[name] = Path(value)
+        else:
+            values[name] = _RENAMED.get((name, value), value)
     return config_type(**values)

@@ -56,7 +56,7 @@ def prepared(
     config: PrepareConfig, pictures: Sequence[Picture], refused: list[Seen], others: int, file: IO[bytes]
 ) -> None:
     """All that `main` does with a file to keep what the pictures look like."""
-    cut = Cut(config.centre, str(config.cascade or ""), config.margin, config.min_size)
+    cut = Cut(config.centre, str(config.detect or ""), config.margin, config.min_size)
     seen = refused + judged(pictures, cut, config, file.write)
     file.flush()
     rows = {i: row for row, i in enumerate(i for i, face in enumerate(seen) if face.digest)}
@@ -125,8 +125,8 @@ def check(config: PrepareConfig) -> None:
         folder = existing(path / MANIFEST if option == "--out" else path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
             raise DataError(f"{option}={path} cannot be written: {folder} is no writable folder; give another place")
-    if config.cascade is not None:
-        cleaning.check_cascade(config.cascade)
+    if config.detect is not None:
+        cleaning.check_cascade(config.detect)
 
 
 def existing(path: Path) -> Path:

@@ -48,6 +48,9 @@ from gan.watching.monitor import Monitor
 CLOSING_SECONDS = 2.0
 """What a preview and a save take at the end of a run that was taken up again; at the beginning they are timed."""
 
+LOG_EVERY, SAVE_SECONDS = 50, 120.0
+"""Steps between rows of log.jsonl, and seconds between saves of latest.pt."""
+
 RETRIES = 3
 """How often a run is rolled back from a loss that is not a number before it gives up."""
 
@@ -137,14 +140,14 @@ def train(
         state.finished = state.step >= last or done() >= 1
         found = {} if judge is None else measure(run, state, judge, monitor)
         numbered = epochs_due(batches, state.step, config.save_every)
-        late = ranks.first and time.monotonic() - saved > 60 * config.save_minutes
+        late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
         wishes = ranks.agree(state.finished, stopping(), late, bool(found))
         state.finished, stopped, late, measured = (bool(wish) for wish in wishes)
         ending = state.finished or stopped
         save_due = ending or numbered or late
         if ranks.first and ending and state.is_finite():  # before the last row, which gets what it finds out
             preview(run, state, monitor, probe)
-        if save_due or measured or due(state.step, config.log_every):
+        if save_due or measured or due(state.step, LOG_EVERY):
             means = ranks.means(monitor.means())
             healthy = monitor.row(state.step, n * state.step, {**means, **found})
             if any(ranks.agree(not healthy or (save_due and not state.is_finite()))):
@@ -209,7 +212,7 @@ def penalties(
         fake_logits: of the samples.
     """
     config, discriminator = step.run.config, step.state.discriminator
-    kind, scale = config.penalty, config.penalty_noise
+    kind, scale = config.penalty, losses.PENALTY_NOISE
     (noise,) = step.penalty_noise("penalty", [views.real], part)
     real, fake = (logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits))
     slopes = losses.gradient_penalties(kind, discriminator.plain, views.real, real, views.fake, fake, noise, scale)

@@ -40,8 +40,8 @@ def main() -> None:
         faces = draw(Path(folder) / "faces", 2100)
         for turn in range(options.rounds):
             for i, arm in enumerate(ARMS):
-                words = [*arm.split(), f"--data_path={faces}", "--log_every=5", f"--run={i}-{turn}"]
-                rates[arm] += [row["images_per_second"] for row in measure(words, Path(folder), options.seconds)]
+                words = [*arm.split(), f"--data_path={faces}", f"--run={i}-{turn}"]
+                rates[arm] += [row["images_per_second"] for row in measure(words, Path(folder), options.seconds, 5)]
     print(f"\n{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads\n")
     print("| options | parameters G, D (M) | MACs a face G, D (M) | rows | images/s, median | least | most |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

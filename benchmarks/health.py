@@ -22,7 +22,7 @@ from gan.data.faces import open_pack
 from gan.watching import health
 from gan.watching.curves import Curves
 
-COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_minutes=60", "--save_every=10000"]
+COMMON = ["--image_size=48", "--ngf=48", "--eval_images=5000", "--save_every=10000"]
 SETTLED = ["--init=released", "--image_size=96", "--ngf=64", "--lr1=1e-6", "--lr2=1e-6"]
 WILD = ["--noprojected", "--penalty=none", "--loss=hinge", "--lr1=2e-3", "--lr2=2e-3", "--beta1=0.9"]
 WILD += ["--ema_half_life_images=0"]
@@ -46,7 +46,7 @@ COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
 
 
 THEN = ("--lr1=3e-4", "--lr2=3e-4", "--d_encoder=faces", "--head_penalty=0", "--blocks=0", "--nomodulated")
-THEN += ("--nolean", "--eval_metric=fd")
+THEN += ("--nolean",)
 """What was the default when the logs were made, for the most part."""
 
 
@@ -106,7 +106,8 @@ def keep(run: Path, arm: str, out: Path) -> None:
     rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     kept = [{name: row[name] for name in COLUMNS if name in row} for row in rows]
     described = json.loads((run / "config.json").read_text())
-    described["config"] |= {"data_path": "faces", "init": described["config"]["init"] and "released"}
+    own = {"data_path": "faces", "init": described["config"]["init"] and "released"}
+    described["config"] |= {**own, "eval_metric": "fd"}  # by which runs were judged then
     (out / f"{arm}.json").write_text(json.dumps({name: described[name] for name in ("config", "faces")}) + "\n")
     (out / f"{arm}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
 

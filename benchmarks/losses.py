@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL = "--data_path=synthetic --image_size=32 --ngf=32 --ndf=32 --batch_size=32 --nogpu --plot_every=100"
 ARMS = {
     "rp (the default)": "",
-    "bce, also called logistic": "--loss=logistic",
+    "bce": "--loss=bce",
     "hinge": "--loss=hinge",
     "rahinge": "--loss=rahinge",
     "wgan": "--preset=wgan",

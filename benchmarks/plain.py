@@ -127,14 +127,14 @@ def discriminator_step(
         noise = torch.randn(len(real), 2, *real.shape[1:], device=real.device)
         plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
         found = losses.gradient_penalties(
-            config.penalty, discriminator.plain, real, plain[0], fake, plain[1], noise, config.penalty_noise
+            config.penalty, discriminator.plain, real, plain[0], fake, plain[1], noise, losses.PENALTY_NOISE
         )
         loss = loss + config.penalty_every * config.penalty_weight * sum(found.values())
         if discriminator.projected is not None and config.head_penalty:
             seen = discriminator.look(real), discriminator.look(fake)
             noises = [torch.randn(len(one), 2, *one.shape[1:], device=real.device) for one in seen[0]]
             maps = seen[0], real_logits[:, 1:], seen[1], fake_logits[:, 1:]
-            found = losses.head_penalties(config.penalty, discriminator.judges(), *maps, noises, config.penalty_noise)
+            found = losses.head_penalties(config.penalty, discriminator.judges(), *maps, noises, losses.PENALTY_NOISE)
             loss = loss + config.penalty_every * config.head_penalty * sum(found.values())
     optimizer.zero_grad()
     loss.backward()

@@ -32,7 +32,7 @@ def ours(faces: Path, seed: int, out: Path, *more: str) -> Path:
     """Train with train.py, draw with generate.py; the folder with the faces."""
     name = f"ours{''.join(more)}-{seed}".replace("=", "-")
     n = sum(path.is_file() for path in faces.rglob("*"))
-    options = f"--preset={PRESET} --image_size={SIZE} --eval_images=0 --holdout=0 --plot_every=0 --save_minutes=60"
+    options = f"--preset={PRESET} --image_size={SIZE} --eval_images=0 --holdout=0 --plot_every=0"
     epochs = -(-IMAGES // n)  # as `n` is a divisor of IMAGES, exactly so many
     call(
         "train.py",

@@ -179,7 +179,7 @@ class Bench:
         found = {}
         for n in (FACES, 10 * FACES):
             faces = self.faces if n == FACES else self.linked(n)
-            found[n] = self.train("--image_size=32", "--log_every=20", faces=faces, memory=True)
+            found[n] = self.train("--image_size=32", faces=faces, memory=True)
             if n != FACES:
                 shutil.rmtree(faces)
         lines = ["", "| training on faces of 32 pixels | anonymous memory, most, MB |", "| --- | --- |"]
@@ -198,7 +198,7 @@ class Bench:
             (packed,) = self.timed(packing(faces, 96, self.fresh("packs")))
             (drawn,) = self.drawing(n)
             lines.append(f"| {n:,} | {packed:.1f} | {1000 * packed / n:.2f} | {drawn:.1f} | {1000 * drawn / n:.2f} |")
-        log = self.train("--log_every=5", seconds=3 * self.seconds)
+        log = self.train(seconds=3 * self.seconds)
         thirds = [log[i * len(log) // 3 : (i + 1) * len(log) // 3] for i in range(3)]
         rates = ", ".join(f"{statistics.median(third):.1f}" for third in thirds)
         return [
@@ -233,9 +233,9 @@ class Bench:
         """Train for a while; images/s of each row of the log but the first, or the anonymous memory in KB."""
         self.runs += 1
         held: list[float] | None = [] if memory else None
-        words = (f"--data_path={faces or self.faces}", "--eval_images=0", "--log_every=10", *words)
+        words = (f"--data_path={faces or self.faces}", "--eval_images=0", *words)
         words = tuple({word.partition("=")[0]: word for word in words}.values())  # the last one counts
-        rows = measure([*words, f"--run=run-{self.runs}"], self.folder, seconds or self.seconds, held)
+        rows = measure([*words, f"--run=run-{self.runs}"], self.folder, seconds or self.seconds, held=held)
         return [row["images_per_second"] for row in rows] if held is None else held
 
     def plain_step(self, preset: str) -> list[float]:
@@ -271,17 +271,21 @@ def draw(folder: Path, n: int) -> Path:
     return folder
 
 
-def measure(words: list[str], folder: Path, seconds: float, held: list[float] | None = None) -> list[dict[str, float]]:
+def measure(
+    words: list[str], folder: Path, seconds: float, steps: int = 10, held: list[float] | None = None
+) -> list[dict[str, float]]:
     """Train for `seconds`, longer where that is too short for `ROWS` of them, and return the log's rows but the ends.
 
     Args:
         words: options of train.py; the last is --run.
         folder: where to run.
         seconds: from the first row on.
+        steps: between rows.
         held: gets the anonymous memory of its processes, KB, four times a second.
     """
     run = words[-1].removeprefix("--run=")
-    command = [sys.executable, str(ROOT / "train.py"), "--plot_every=0", "--save_minutes=60", *words]
+    often = str(ROOT / "benchmarks" / "often.py"), str(steps), "3600"
+    command = [sys.executable, *often, "--plot_every=0", *words]
     process = subprocess.Popen(command, cwd=folder, stdout=sys.stderr)
     log, deadline, rows = folder / "checkpoints" / run / "log.jsonl", None, 0
     while process.poll() is None and (deadline is None or time.monotonic() < deadline or rows < ROWS + 2):

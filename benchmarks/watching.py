@@ -2,9 +2,9 @@
 
 Trains on drawn faces with --vis and --budget, in this process, and prints a Markdown table of the time that went into
 asking the networks, judging the curves, the report, and the visdom page with its server, in percent of the run's. The
-run stays under checkpoints/, and its server goes on with --keep, to be looked at. `--rounds=4` instead runs the real
-`train.py` with and without --vis in turn and compares their speed; `--steps=100000` trains that many steps at a small
-size and prints the resident memory of the training and of its visdom server on the way.
+run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn and compares
+their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the training and
+of its visdom server on the way.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ from gan.watching.monitor import Monitor
 from gan.watching.run_report import RunReport
 from gan.watching.visdom_page import Page, Server
 
-SMALL = ["--image_size=32", "--ngf=1", "--ndf=1", "--batch_size=2", "--log_every=10", "--plot_every=1000"]
+SMALL = ["--image_size=32", "--ngf=1", "--ndf=1", "--batch_size=2", "--plot_every=1000"]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20, help="of the run whose time is accounted for")
-    parser.add_argument("--keep", action="store_true", help="let its visdom server go on")
     parser.add_argument("--rounds", type=int, help="compare speeds, in so many rounds")
     parser.add_argument("--seconds", type=float, default=60, help="of each run whose speed is compared")
     parser.add_argument("--steps", type=int, help="measure memory over so many steps")
@@ -50,10 +49,10 @@ def main() -> None:
         elif options.rounds:
             speed(Path(folder), options.rounds, options.seconds)
         else:
-            account(options.minutes, options.keep)
+            account(options.minutes)
 
 
-def account(minutes: float, keep: bool) -> None:
+def account(minutes: float) -> None:
     """Say where the time of one run goes."""
     spent: dict[str, list[float]] = {}
 
@@ -89,7 +88,7 @@ def account(minutes: float, keep: bool) -> None:
     counted(RunReport, "_write", "report.html")
     counted(Page, "_send", "the visdom page, CPU time of its thread", time.thread_time)
     Server._start, Page.close = started, closed
-    words = ["--data_path=synthetic", "--vis", f"--budget={minutes:g}", *(["--vis_keep"] if keep else [])]
+    words = ["--data_path=synthetic", "--vis", f"--budget={minutes:g}"]
     sys.argv = ["train.py", *words]
     since = time.perf_counter()
     command_line(TrainConfig, train.main)
@@ -112,7 +111,7 @@ def speed(folder: Path, rounds: int, seconds: float) -> None:
     ratios = []
     for turn in range(rounds):
         for arm in sorted(rates, reverse=bool(turn % 2)):
-            words = ["--data_path=synthetic", "--log_every=10", *([arm] if arm != "without" else [])]
+            words = ["--data_path=synthetic", *([arm] if arm != "without" else [])]
             rows = measure([*words, f"--run={arm.strip('-')}-{turn}"], folder, seconds)
             rates[arm].append(statistics.median(row["images_per_second"] for row in rows))
         ratios.append(rates["--vis"][-1] / rates["without"][-1])

@@ -406,13 +406,13 @@ def check_cascade(path: Path) -> None:
     except ImportError as error:
         raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
     if not path.is_file():
-        raise DataError(f"--cascade={path} does not exist; {where}")
+        raise DataError(f"--detect={path} does not exist; {where}")
     try:
         empty = _detector(str(path)).empty()
     except (cv2.error, SystemError, OSError, ValueError):
         empty = True
     if empty:
-        raise DataError(f"--cascade={path} is no cascade that OpenCV can read; {where}")
+        raise DataError(f"--detect={path} is no cascade that OpenCV can read; {where}")
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,6 +19,9 @@ from config import Loss, Penalty
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
 """Losses whose generator step needs the logits of reals too."""
 
+PENALTY_NOISE = 0.1
+"""Standard deviation of the noise of the approximate penalty, in units of [-1, 1] images, or of maps that heads see."""
+
 COUPLED: frozenset[Loss] = frozenset({"rahinge"})
 """Losses that are no mean over the batch, so that parts of it cannot be computed one by one."""
 
@@ -27,7 +30,7 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
     """What the discriminator minimises.
 
     Args:
-        loss: `bce`, also called `logistic` (Goodfellow et al. 2014, eq. 1, summed over reals and fakes as in the book);
+        loss: `bce` (Goodfellow et al. 2014, eq. 1, summed over reals and fakes as in the book);
             `hinge` (Lim and Ye 2017, Miyato et al. 2018, eq. 16); `rahinge` (relativistic average hinge:
             Jolicoeur-Martineau 2019, appendix; the book's second edition); `rp` (relativistic pairing, the same paper,
             as used by Huang et al. 2024); `wgan` (Arjovsky et al. 2017, eq. 3).

@@ -108,7 +108,7 @@ def planned(
 
 
 def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: torch.device) -> TrainConfig:
-    """The config with what keeps best.pt, where that is not typed: damage, which knows anime faces alone, or FD."""
+    """The config with what keeps best.pt, where that is not decided: damage, which knows anime faces alone, or FD."""
     if config.eval_metric is not None or not config.eval_images or len(pack.pixels) < LEAST:
         return config
     known = False
@@ -265,7 +265,7 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
         show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
-        page, told = visdom_page.open_page(config.vis_server, config.vis_port, config.vis_keep, env, name, options)
+        page, told = visdom_page.open_page(config.vis_server, config.vis_port, env, name, options)
         show(told)
         if page is not None:
             outputs.append(page)

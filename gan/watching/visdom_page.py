@@ -328,32 +328,29 @@ def connect(address: str, port: int, env: str) -> Any:
 
 
 class Server:
-    """A visdom server of our own, on 127.0.0.1, that ends with this process unless it is to be kept.
+    """A visdom server of our own, on 127.0.0.1, that ends with this process.
 
     Args:
         port: where it listens.
         static: the page's files.
-        keep: whether it stays when this process ends.
     """
 
-    def __init__(self, port: int, static: Path, keep: bool) -> None:
-        self.port, self.static, self.keep = port, static, keep
+    def __init__(self, port: int, static: Path) -> None:
+        self.port, self.static = port, static
         self.log = visdom_assets.folder().with_name(f"visdom-server-{port}.log")
         self.retry_at, self.pause, self.closed = 0.0, 1.0, False
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[Any]:
         root = Path(__file__).resolve().parents[2]
-        page = "gan.watching.visdom_page"
-        words = [sys.executable, "-m", page, str(self.port), str(self.static), str(int(self.keep))]
+        words = [sys.executable, "-m", "gan.watching.visdom_page", str(self.port), str(self.static)]
         # Not of our group: Ctrl-C is for the training, which still has something to send.
         group: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own; ours may be closed
         with self.log.open("wb") as log:
-            stdin = subprocess.DEVNULL if self.keep else subprocess.PIPE
             env = {"USER": "user", **os.environ}  # visdom asks for a name, which a user of a container may lack
-            return subprocess.Popen(words, cwd=root, env=env, stdin=stdin, stdout=log, stderr=log, **group)
+            return subprocess.Popen(words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log, **group)
 
     def wait(self) -> bool:
         """Wait until it answers; whether it does."""
@@ -376,10 +373,8 @@ class Server:
         return self.wait()
 
     def close(self) -> None:
-        """End it, unless it is to be kept."""
+        """End it."""
         self.closed = True
-        if self.keep:
-            return
         if self.process.stdin is not None:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -389,13 +384,12 @@ class Server:
         self.process.wait()
 
 
-def serve(port: int, static: Path, keep: bool) -> None:
-    """Run a visdom server in this process until its standard input ends, or for good."""
+def serve(port: int, static: Path) -> None:
+    """Run a visdom server in this process until its standard input ends."""
     sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]  # visdom would load it here for nothing
     from visdom.server import app, run_server
 
-    if not keep:
-        threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
     app.tornado_settings.update(static_path=str(static), template_path=str(static), autoreload=False)
     environments = visdom_assets.folder().with_name("visdom-environments")
     environments.mkdir(parents=True, exist_ok=True)
@@ -428,15 +422,12 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def open_page(
-    address: str, port: int, keep: bool, env: str, run: str, options: Mapping[str, Any]
-) -> tuple[Page | None, str]:
+def open_page(address: str, port: int, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
     """Open a run's page on a running server, else on one of our own.
 
     Args:
         address: of the server, without its port: http://localhost.
         port: of the server.
-        keep: whether a server of our own stays when the run ends.
         env: name of the environment.
         run: name of the run; the environment's by default.
         options: the run's options, shown as text.
@@ -455,7 +446,7 @@ def open_page(
     local = host in ("localhost", "127.0.0.1", "::1")
     if is_visdom(address, port):
         ours = local and is_ours(address, port)
-        heir = functools.partial(Server, port, visdom_assets.folder(), keep) if ours else None
+        heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None
         return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
     if not local:
         told = f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills when it does"
@@ -472,7 +463,7 @@ def open_page(
         )
     if free is None:
         return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another with --vis_port"
-    server = Server(free, static, keep)
+    server = Server(free, static)
     if not server.wait():
         server.process.kill()
         return None, f"--vis: the visdom server did not start, {server.log} says why; {instead}"
@@ -497,4 +488,4 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "1")
+    serve(int(sys.argv[1]), Path(sys.argv[2]))

@@ -16,7 +16,7 @@ from gan.watching.monitor import Monitor
 from gan.watching.visdom_page import Server
 
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=fp32".split()
-SMALL += ["--log_every=5", "--plot_every=50"]
+SMALL += ["--plot_every=50"]
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -70,7 +70,7 @@ def server(page_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = Server(port, page_files, keep=False)
+    server = Server(port, page_files)
     assert server.wait()
     yield server
     server.close()
@@ -82,8 +82,10 @@ def train(
     tmp_path: Path,
     make_faces: Callable[..., list[Path]],
     run_here: Callable[..., subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
     """Train a little, shown on the server; gives back what was printed."""
+    monkeypatch.setattr("train.LOG_EVERY", 5)
     make_faces(tmp_path / "data", 75, size=32)
 
     def run(*words: str) -> str:

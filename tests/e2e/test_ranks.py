@@ -15,10 +15,12 @@ import pytest
 import torch.distributed
 from torch import nn
 
+import train
 from gan import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32", "--log_every=4"]
+OFTEN = str(ROOT / "benchmarks" / "often.py")
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -39,6 +41,7 @@ import train
 from config import TrainConfig
 from gan.command_line import command_line
 
+train.LOG_EVERY, train.SAVE_SECONDS = 1, 3600.0
 if __name__ == "__main__":
     command_line(TrainConfig, train.main)
     # A thread of gloo's that outlives the training may abort the process while Python shuts down.
@@ -57,19 +60,26 @@ def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., li
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a script in so many processes and go on; whatever still runs in the end is killed."""
+    """Start a script in so many processes and go on; whatever still runs in the end is killed.
+
+    Without a script it is train.py with a row every 4 steps, and a save every so many seconds.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def begin(
-        processes: int, *words: str, script: Path = ROOT / "train.py", machines: Sequence[str] = ("--standalone",)
+        processes: int,
+        *words: str,
+        script: Path | None = None,
+        saves: float = 120,
+        machines: Sequence[str] = ("--standalone",),
     ) -> subprocess.Popen[str]:
-        command = [sys.executable, str(script), *SMALL, *words]
+        command = [*([OFTEN, "4", str(saves)] if script is None else [str(script)]), *SMALL, *words]
         if processes > 1 or len(machines) > 1:
             torchrun = ["-m", "torch.distributed.run", *machines, f"--nproc_per_node={processes}", "--"]
-            command = [sys.executable, *torchrun, str(script), *SMALL, *words]
+            command = [*torchrun, *command]
         command = list({word.partition("=")[0]: word for word in command}.values())  # the last of each counts
         process = subprocess.Popen(
-            command,
+            [sys.executable, *command],
             cwd=tmp_path,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},  # torchrun leaves logs there
             stdout=subprocess.PIPE,
@@ -126,9 +136,10 @@ def test_two_processes_train_as_one_does(
     script = tmp_path / "without_norm.py"
     script.write_text(WITHOUT_NORM.format(root=str(ROOT)))
     same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--penalty_every=2", "--eval_images=0", *options]
-    same += ["--lr1=1e-3", "--lr2=1e-3", "--log_every=1"]  # short: rounding doubles with each step
+    same += ["--lr1=1e-3", "--lr2=1e-3"]  # short: rounding doubles with each step
     finished(start(2, *same, "--run=2", script=script))
-    monkeypatch.setattr(nn, "BatchNorm2d", nn.BatchNorm2d)  # what the script does is undone in the end
+    for owner, name in ((nn, "BatchNorm2d"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
     runpy.run_path(str(script))
     alone = {word.partition("=")[0]: word for word in (*SMALL, *same)}.values()  # the last of each counts
     assert run_here("train.py", *alone, "--run=1").returncode == 0
@@ -176,7 +187,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
     source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "import torch")
     script.write_text(source.replace('__main__":', f'__main__":{TOLD}'))
-    words = f"--data_path={faces}", "--run=a", "--freeze=1", "--max_epoch=100000", "--save_minutes=60"
+    words = f"--data_path={faces}", "--run=a", "--freeze=1", "--max_epoch=100000"
     process = start(2, *words, script=script)
     until_rows(run, 3, process)
     if number == signal.SIGINT:  # a terminal sends it to all of them, and torchrun sends it on
@@ -205,12 +216,13 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
 
 @pytest.mark.parametrize("dies", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run_goes_on(
-    start: Start, run_here: Command, tmp_path: Path, faces: Path, dies: int
+    start: Start, run_here: Command, tmp_path: Path, faces: Path, dies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(train, "LOG_EVERY", 4)
     run = tmp_path / "checkpoints" / "a"
     alone = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=2")
     assert alone.returncode == 0, alone.stderr
-    process = start(2, f"--resume={run}", "--max_epoch=100000", "--save_minutes=0.01")
+    process = start(2, f"--resume={run}", "--max_epoch=100000", saves=0.6)
     until_rows(run, 6, process)
     deadline = time.monotonic() + 300
     while checkpoint.load(run / "latest.pt")["step"] <= 9:

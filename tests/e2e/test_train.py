@@ -30,11 +30,17 @@ from gan.training import preparing
 from gan.training import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16", "--log_every=5"]
+OFTEN = str(ROOT / "benchmarks" / "often.py")
+DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16"]
 SMALL = [*DEFAULT, "--noprojected"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
+
+
+@pytest.fixture(autouse=True)
+def _rows_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "LOG_EVERY", 5)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, faces: Path) -> Path:
     with pytest.MonkeyPatch.context() as change:
         change.chdir(cwd)
         change.setattr(sys, "argv", ["train.py", *words])
+        change.setattr(train, "LOG_EVERY", 5)
         command_line(TrainConfig, train.main)
     return cwd
 
@@ -64,11 +71,21 @@ def again(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start train.py and go on; whatever still runs in the end is killed."""
+    """Start train.py and go on; whatever still runs in the end is killed.
+
+    Args of the returned function:
+        cwd: where it runs.
+        words: its options.
+        saves: seconds between saves, if other than a user's; rows come every 5 steps then.
+        preexec: called in the process before.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def begin(cwd: Path, *words: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-u", str(ROOT / "train.py"), *words]
+    def begin(
+        cwd: Path, *words: str, saves: float | None = None, preexec: Callable[[], None] | None = None
+    ) -> subprocess.Popen[str]:
+        script = [str(ROOT / "train.py")] if saves is None else [OFTEN, "5", str(saves)]
+        command = [sys.executable, "-u", *script, *words]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True, preexec_fn=preexec)
         started.append(process)
@@ -151,11 +168,12 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_bit_for_bit_like_one_that_w
 ) -> None:
     # The default preset with everything on: bf16, EMA, augmentation, penalty, previews. 75 faces in batches of 16:
     # an epoch ends within a step until the 16th.
-    words = [*DEFAULT, f"--data_path={faces}", "--run=a", "--plot_every=7", "--save_minutes=0.01"]
+    words = [*DEFAULT, f"--data_path={faces}", "--run=a", "--plot_every=7"]
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     calm.mkdir()
     killed.mkdir()
-    process = start(killed, *words, "--max_epoch=100000")  # however late the kill comes, it comes before the end
+    # However late the kill comes, it comes before the end.
+    process = start(killed, *words, "--max_epoch=100000", saves=0.6)
     latest = killed / "checkpoints" / "a" / "latest.pt"
     wait_until(lambda: latest.exists() and checkpoint.load(latest)["step"] > 0, process)
     time.sleep(0.1)  # most likely within a step, whose work is lost
@@ -490,14 +508,14 @@ def ended_in_time(run: Path, leg: dict[str, float], minutes: float) -> None:
     # A row with a measurement is written after it, and that may take longer than what is left.
     assert all(seconds < 60 * minutes for row, seconds in zip(rows[:-1], spent[:-1], strict=True) if "fd" not in row)
     assert spent[-1] > 30 * minutes
-    assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else leg["step"]) <= 5  # --log_every
+    assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else leg["step"]) <= 5  # LOG_EVERY
 
 
 def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_longer(
     faces: Path, tmp_path: Path, run_here: Command, start: Start
 ) -> None:
     began, run = time.monotonic(), tmp_path / "checkpoints/a"
-    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2", "--save_minutes=0.01")
+    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2", saves=0.6)
     wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["seconds"] > 2, process)
     process.kill()
     told, _ = process.communicate(timeout=300)
@@ -607,8 +625,7 @@ def test_a_full_disk_does_not_end_the_training_and_the_last_good_file_stays(agai
     def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, len(before) // 2))
 
-    words = ["--resume", "--max_epoch=20", "--save_minutes=0.01"]
-    process = start(again, *words, preexec=small_disk)
+    process = start(again, "--resume", "--max_epoch=20", preexec=small_disk)  # saves after each epoch
     out, err = process.communicate(timeout=200)
     assert out.count("training goes on, the last good file stays") > 1
     assert process.returncode == 2
@@ -708,8 +725,7 @@ def test_an_option_that_defines_the_run_is_not_changed_by_resuming(
 
 def test_a_run_is_trained_by_one_process_at_a_time(again: Path, start: Start, run_here: Command) -> None:
     run = again / "checkpoints/a"
-    never = "--save_minutes=60", "--save_every=100000"
-    process = start(again, "--resume", "--max_epoch=100000", *never)
+    process = start(again, "--resume", "--max_epoch=100000", "--save_every=100000", saves=3600)
     wait_until(lambda: len(rows_of(run)) > 4, process)
     before = (run / "latest.pt").read_bytes()
 
@@ -745,10 +761,10 @@ def test_without_a_compiler_one_line_says_so_and_the_run_goes_on_without(
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
 def test_compiled_networks_train_as_plain_ones_do(tmp_path: Path, faces: Path, run_command: Command) -> None:
-    words = [word for word in SMALL if not word.startswith(("--precision", "--log_every"))]
-    words += ["--precision=fp32", "--log_every=1", f"--data_path={faces}", "--max_epoch=1"]
+    words = [word for word in SMALL if not word.startswith("--precision")]
+    words += ["--precision=fp32", f"--data_path={faces}", "--max_epoch=1"]
     for name in ("--compile", "--nocompile"):
-        told = run_command("train.py", *words, name, f"--run={name.strip('-')}", timeout=600)
+        told = run_command(OFTEN, "1", "120", *words, name, f"--run={name.strip('-')}", timeout=600)
         assert told.returncode == 0, told.stderr
     compiled, plain = (rows_of(tmp_path / "checkpoints" / name) for name in ("compile", "nocompile"))
     assert [row["step"] for row in compiled] == [1, 2, 3, 4, 5]

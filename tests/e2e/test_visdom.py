@@ -1,8 +1,6 @@
 """train.py --vis with real servers: none of them, alive, dead or missing, changes the training or spoils its output."""
 
-import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -22,9 +20,10 @@ from gan.watching import visdom_assets, visdom_page
 pytestmark = pytest.mark.usefixtures("patient")
 
 ROOT = Path(__file__).resolve().parents[2]
+OFTEN = str(ROOT / "benchmarks" / "often.py")
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 OWN = Path(visdom.__file__).parent / "static"
-SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=bf16 --log_every=5".split()
+SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=bf16".split()
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -61,10 +60,10 @@ def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     visdom_assets.folder().parent.mkdir(parents=True)
     words = [*SMALL, f"--data_path={faces}", "--plot_every=100"]
-    server = visdom_page.Server(free_port(), OWN, keep=False)
+    server = visdom_page.Server(free_port(), OWN)
     assert server.wait()
 
-    command = [sys.executable, ROOT / "train.py", *words, "--run=shown", "--vis", f"--vis_port={server.port}"]
+    command = [sys.executable, OFTEN, "5", "120", *words, "--run=shown", "--vis", f"--vis_port={server.port}"]
     command += ["--max_epoch=100000"]  # it trains until it is told to stop
     training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "checkpoints/shown/log.jsonl"
@@ -132,23 +131,6 @@ def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
     while visdom_page.is_taken(port):
         assert time.monotonic() < until
         time.sleep(0.1)
-
-
-def test_a_server_to_be_kept_stays(tmp_path: Path, faces: Path, page_files: Path, run_command: Command) -> None:
-    port = free_port()
-
-    words = [*SMALL, f"--data_path={faces}", "--max_epoch=4", "--run=a"]
-
-    done = run_command("train.py", *words, "--vis", f"--vis_port={port}", "--vis_keep", "--env=mine")
-
-    try:
-        assert done.returncode == 0
-        assert {"a samples", "a losses", "all g_loss"} <= panes(port, "mine").keys()
-    finally:
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it has ended
-                if f"gan.watching.visdom_page\0{port}\0" in entry.read_text():
-                    os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_on(

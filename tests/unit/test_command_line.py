@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from config import (
+    RETIRED,
     CheckpointError,
     ConfigError,
     DataError,
@@ -205,10 +206,27 @@ def test_home_folder_is_expanded() -> None:
         ("--depths=1.5,2", "--depths: expected whole numbers with commas between them, as 64,32; got '1.5,2'"),
         ("--depths", "--depths needs a value: --depths=INT,INT,..."),
         ("--batch_size=1", "--batch_size: must be at least 2; got 1"),
+        ("--log_every=10", "--log_every is gone: log.jsonl has a row every 50 steps; leave it out"),
+        ("--log-every 10", "--log_every is gone: log.jsonl has a row every 50 steps; leave it out"),
+        ("--novis_keep", "--vis_keep is gone: " + RETIRED[TrainConfig]["vis_keep"]),
+        ("--loss=logistic", "--loss=logistic is gone: it is bce by another name; write --loss=bce"),
+        ("--to_rgb smooth", "--to_rgb=smooth is gone: slim does the same for less time; write --to_rgb=slim"),
+        ("--to_rgb=smoth", "--to_rgb: expected one of book, slim; got 'smoth'"),
+        ("--cascade=a.xml", "unknown option --cascade; --help lists them all"),
     ],
 )
 def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, *words.split()) == message
+
+
+@pytest.mark.parametrize(("config_type", "word"), [(kind, word) for kind in RETIRED for word in RETIRED[kind]])
+def test_what_is_gone_is_answered_with_what_takes_its_place(
+    config_type: type, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = answer(capsys, f"--{word}", config_type=config_type)
+    assert said == f"--{word} is gone: {RETIRED[config_type][word]}"
+    for name in re.findall(r"--(\w+)", RETIRED[config_type][word]):
+        assert name in options_of(config_type)
 
 
 def test_wrong_words_of_generate(capsys: pytest.CaptureFixture[str]) -> None:

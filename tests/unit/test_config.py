@@ -14,6 +14,7 @@ from config import (
     CHANGEABLE_ON_RESUME,
     IMAGE_SIZES,
     RELEASED,
+    RETIRED,
     CheckpointError,
     ConfigError,
     DataError,
@@ -142,6 +143,24 @@ def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
     assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("log_every", 10), ("save_minutes", 0.5), ("penalty_noise", 0.2), ("vis_keep", True)],
+)
+def test_what_a_run_of_before_says_of_options_that_are_gone_is_dropped(name: str, value: object) -> None:
+    assert name in RETIRED[TrainConfig]
+    assert restore(TrainConfig, {"lr1": 0.1, name: value}) == restore(TrainConfig, {"lr1": 0.1})
+
+
+def test_what_a_run_of_before_chose_goes_on() -> None:
+    assert restore(TrainConfig, {"loss": "logistic"}).loss == "bce"
+    old = restore(TrainConfig, {"to_rgb": "smooth", "eval_metric": "coverage"})
+    assert (old.model.to_rgb, old.kept_by) == ("smooth", "coverage")
+    assert dataclasses.replace(old, budget=3.0).model.to_rgb == "smooth"
+    gone = {word.partition("=")[0] for word in RETIRED[TrainConfig]}
+    assert gone - names(TrainConfig) == {"log_every", "save_minutes", "penalty_noise", "vis_keep"}
+
+
 def test_a_metric_of_a_day_is_what_followed_it() -> None:
     assert restore(TrainConfig, {"eval_metric": "fd_damage"}).eval_metric == "fd"
     assert restore(TrainConfig, {"eval_metric": "damage_x100"}).eval_metric == "damage_x100"
@@ -174,9 +193,8 @@ def test_both_ends_of_every_limit_are_allowed(config_type: Any, limits: dict[str
     for name, ends in limits.items():
         for end in ends:
             if math.isfinite(end):
-                options: dict[str, Any] = {"gen_num": 1} if config_type is GenerateConfig else {}
-                options |= {"budget": 1} if name == "anneal" else {}  # which it is a share of
-                options |= {"sources": (Path("pile"),)} if config_type is PrepareConfig else {}
+                needed: dict[Any, Any] = {GenerateConfig: {"gen_num": 1}, PrepareConfig: {"sources": (Path(),)}}
+                options = needed.get(config_type, {}) | ({"budget": 1} if name == "anneal" else {})  # its share
                 assert getattr(resolve(config_type, {**options, name: end}), name) == end
 
 
@@ -284,6 +302,7 @@ def test_the_model_is_described_in_order() -> None:
 
 def test_names_in_tables_are_options() -> None:
     assert names(TrainConfig) >= CHANGEABLE_ON_RESUME
+    assert not any(word in options_of(kind) for kind in RETIRED for word in RETIRED[kind])
     assert set(ALIASES.values()) <= names(TrainConfig) | names(GenerateConfig)
     assert not set(ALIASES) & (names(TrainConfig) | names(GenerateConfig))
     assert all(set(preset) <= names(TrainConfig) - {"preset"} for preset in PRESETS.values())

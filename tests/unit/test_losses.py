@@ -39,11 +39,6 @@ class Linear:
 SQUARED_NORM = 1.7  # of Linear.w: the squares of -4 to 7 add up to 170
 
 
-def test_logistic_is_another_name_for_bce() -> None:
-    assert discriminator_loss("logistic", REAL, FAKE).item() == discriminator_loss("bce", REAL, FAKE).item()
-    assert generator_loss("logistic", None, FAKE).item() == generator_loss("bce", None, FAKE).item()
-
-
 # Logits for the hinges: reals 2, 0.5, -1 and fakes -3, 0, 1.5; means 0.5 and -0.5.
 REALS, FAKES = torch.tensor([2.0, 0.5, -1.0]), torch.tensor([-3.0, 0.0, 1.5])
 

@@ -20,14 +20,14 @@ import torch
 from torch import nn
 
 import train
-from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, Metric, TrainConfig
+from config import RELEASED, RETIRED, SYNTHETIC, CheckpointError, ConfigError, Metric, TrainConfig
 from gan import checkpoint
 from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.quality import features
 from gan.quality.evaluation import Judge
-from gan.training import preparing, sittings
+from gan.training import losses, preparing, sittings
 from gan.training.plan import Leg
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
@@ -37,13 +37,19 @@ from gan.watching.monitor import Monitor
 from model import Projected
 
 CPU = torch.device("cpu")
-CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, save_minutes=60, plot_every=0)
+CONFIG = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, max_epoch=2, plot_every=0)
 
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Pack:
     pixels = np.random.default_rng(0).integers(0, 256, (18, 32, 32, 3), np.uint8)
     return Pack(pixels, np.arange(18, dtype=np.uint32), 0, tmp_path)
+
+
+@pytest.fixture
+def every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of log.jsonl for each step."""
+    monkeypatch.setattr(train, "LOG_EVERY", 1)
 
 
 def run_in(folder: Path, config: TrainConfig) -> Run:
@@ -296,8 +302,9 @@ def test_minutes_that_the_computer_slept_do_not_count(
     assert "a step took 5 minutes" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("every_row")
 def test_roll_backs_count_from_the_last_good_state(pack: Pack, tmp_path: Path) -> None:
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, log_every=1, save_every=1))
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, save_every=1))
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (2, 7, 12, 16, 20)  # a save between any two of them
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 6)) as monitor:
@@ -306,10 +313,11 @@ def test_roll_backs_count_from_the_last_good_state(pack: Pack, tmp_path: Path) -
     assert (state.step, state.retries) == (27, 5)
 
 
+@pytest.mark.usefixtures("every_row")
 def test_a_save_that_failed_is_no_good_state_to_count_from(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, log_every=1, save_every=1))
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, save_every=1))
     write, asked = Run.save, list[int]()
 
     def full(self: Run, state: TrainingState, seconds: float, path: Path | None = None) -> None:
@@ -453,8 +461,9 @@ class SometimesNotANumber(Batches):
         return images
 
 
+@pytest.mark.usefixtures("every_row")
 def test_a_loss_that_is_not_a_number_rolls_back_and_training_ends_well(pack: Pack, tmp_path: Path) -> None:
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, log_every=1, save_every=1))
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1))
     state = trained(run, SometimesNotANumber(pack, np.arange(18), 4, 0, CPU))
     assert (state.step, state.retries) == (9, 1)
     assert state.is_finite()
@@ -463,17 +472,19 @@ def test_a_loss_that_is_not_a_number_rolls_back_and_training_ends_well(pack: Pac
     assert checkpoint.load(run.latest)["retries"] == 1
 
 
+@pytest.mark.usefixtures("every_row")
 def test_after_a_roll_back_other_random_numbers_are_drawn(pack: Pack, tmp_path: Path) -> None:
     calm = trained(run_in(tmp_path / "calm", CONFIG), every(pack))
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (1,)
-    rolled = trained(run_in(tmp_path / "rolled", dataclasses.replace(CONFIG, log_every=1)), batches)
+    rolled = trained(run_in(tmp_path / "rolled", CONFIG), batches)
     assert rolled.step == calm.step
     assert not torch.equal(weights(calm.generator), weights(rolled.generator))
 
 
+@pytest.mark.usefixtures("every_row")
 def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, budget=1e9, log_every=1)
+    config = dataclasses.replace(CONFIG, budget=1e9)
     run = run_in(tmp_path / "run", config)
     trained(run, every(pack))
     state = TrainingState(config, CPU)
@@ -510,12 +521,13 @@ def test_minutes_that_were_added_are_saved_at_once(pack: Pack, tmp_path: Path) -
     assert steps == [9] * 5
 
 
+@pytest.mark.usefixtures("every_row")
 def test_three_roll_backs_are_the_most(pack: Pack, tmp_path: Path) -> None:
     class Never(Batches):
         def __call__(self, step: int) -> torch.Tensor:
             return super().__call__(step) * float("nan")
 
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, log_every=1))
+    run = run_in(tmp_path / "run", CONFIG)
     with pytest.raises(ConfigError, match=r"after 3 attempts .* lower --lr1 \(0\.0006\)"):
         trained(run, Never(pack, np.arange(18), 4, 0, CPU))
     assert checkpoint.load(run.latest)["step"] == 0
@@ -533,7 +545,7 @@ def test_weights_that_are_not_numbers_are_never_saved(pack: Pack, tmp_path: Path
                 next(state.generator.parameters()).register_hook(lambda grad: grad * float("nan"))
             return super().__call__(step)
 
-    config = dataclasses.replace(CONFIG, save_every=1, log_every=100)
+    config = dataclasses.replace(CONFIG, save_every=1)
     run = run_in(tmp_path / "run", config)
     state = TrainingState(config, CPU)
     batches = Spoils(pack, np.arange(18), 4, 0, CPU)
@@ -624,11 +636,12 @@ def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
     assert len(times) == 4 * len(set(times))  # at pictures, and of each head at what it sees
 
 
+@pytest.mark.usefixtures("every_row")
 @pytest.mark.parametrize(("changed", "columns"), [({}, 2), ({"head_penalty": 0.0}, 0), ({"projected": False}, 0)])
 def test_heads_are_penalised_where_there_are_any_and_that_is_wanted(
     pack: Pack, tmp_path: Path, changed: dict[str, Any], columns: int
 ) -> None:
-    config = dataclasses.replace(CONFIG, penalty_every=1, log_every=1, **changed)
+    config = dataclasses.replace(CONFIG, penalty_every=1, **changed)
     trained(run_in(tmp_path / "run", config), every(pack))
     rows = [json.loads(row) for row in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     for row in rows:
@@ -682,6 +695,7 @@ def test_in_parts_samples_are_drawn_again_from_the_same_latents_where_both_netwo
             assert torch.equal(d_part, g_part) is shared
 
 
+@pytest.mark.usefixtures("every_row")
 @pytest.mark.parametrize("penalty", ["approximate", "exact", "gp"])
 def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], penalty: Any
@@ -690,7 +704,7 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
     states = []
     for name, most in (("whole", 4), ("parts", 1)):
-        run = run_in(tmp_path / name, dataclasses.replace(config, log_every=1))
+        run = run_in(tmp_path / name, config)
         state = TrainingState(config, CPU)
         with torch.no_grad():
             for weight in state.discriminator.parameters():
@@ -814,6 +828,44 @@ def test_a_run_from_before_goes_on_as_it_began(pack: Pack, tmp_path: Path) -> No
         "fd",
     ]
     assert config.lr1 == CONFIG.lr1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("log_every", 10), ("save_minutes", 0.5), ("penalty_noise", 0.2), ("vis_keep", True)],
+        *[("eval_metric", "coverage"), ("loss", "logistic"), ("to_rgb", "smooth")],
+    ],
+)
+def test_a_run_with_an_option_or_a_choice_that_is_gone_goes_on(
+    pack: Pack, tmp_path: Path, option: str, value: Any
+) -> None:
+    now = {"loss": "bce"} if option == "loss" else {option: value} if option in ("eval_metric", "to_rgb") else {}
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, **now))
+    trained(run, every(pack))
+    content = checkpoint.load(run.latest)
+    content["config"][option] = value
+    checkpoint.save(run.latest, content)
+
+    config, content = resumed(TrainConfig(), {}, run.latest)
+    longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
+    state = TrainingState(longer.config, CPU)
+    state.load(content, run.latest)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3, state.step)) as monitor:
+        train.train(longer, state, every(pack), monitor, lambda: False)
+
+    assert state.step == 14
+    stored = json.loads((run.folder / "config.json").read_text())["config"]
+    assert checkpoint.load(run.latest)["config"] == {**stored, **now, "max_epoch": 3}
+    assert starting_from(dataclasses.replace(CONFIG, init=run.latest), {}).to_rgb == config.to_rgb
+
+
+def test_what_is_said_of_options_that_are_gone_is_true() -> None:
+    said = RETIRED[TrainConfig]
+    assert f"every {train.LOG_EVERY} steps" in said["log_every"]
+    assert "every two minutes" in said["save_minutes"]
+    assert train.SAVE_SECONDS == 120
+    assert f"it is {losses.PENALTY_NOISE};" in said["penalty_noise"]
 
 
 class TestBatches:

@@ -76,7 +76,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def mortal(cache: Path) -> Iterator[Server]:
     """A real server to kill; its page lacks its files: nobody looks at it here."""
-    server = Server(free_port(), OWN, keep=False)
+    server = Server(free_port(), OWN)
     assert server.wait()
     yield server
     server.close()
@@ -88,7 +88,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as change:
         change.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         visdom_assets.folder().parent.mkdir(parents=True)
-        server = Server(free_port(), OWN, keep=False)
+        server = Server(free_port(), OWN)
     assert server.wait()
     yield server
     server.close()
@@ -199,9 +199,9 @@ def test_the_server_of_a_run_that_ends_is_followed_by_one_of_a_run_that_goes_on(
     shutil.copytree(OWN, cache)
     if ours:
         (cache / visdom_assets.MARK).touch()
-    first = Server(free_port(), cache, keep=False)
+    first = Server(free_port(), cache)
     assert first.wait()
-    page, told = visdom_page.open_page("http://localhost", first.port, False, "run", "run", {})
+    page, told = visdom_page.open_page("http://localhost", first.port, "run", "run", {})
     assert page is not None
     assert told == f"watch it in a browser: http://localhost:{first.port}/env/run"
     page.picture("samples", "Samples", PICTURE, 50)
@@ -247,7 +247,7 @@ def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monk
 
 
 def test_the_server_does_without_torch() -> None:
-    look = "import sys; from gan import visdom_page; assert 'torch' not in sys.modules"
+    look = "import sys; from gan.watching import visdom_page; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=True)
 
 
@@ -262,24 +262,12 @@ def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pyt
 
 
 def test_the_server_ends_with_the_process_that_started_it(cache: Path) -> None:
-    server = Server(free_port(), OWN, keep=False)
+    server = Server(free_port(), OWN)
     assert server.wait()
     assert server.process.stdin is not None
     server.process.stdin.close()  # as the system does when a process dies
 
     assert server.process.wait(120) == 0
-
-
-def test_a_server_to_be_kept_stays(cache: Path) -> None:
-    server = Server(free_port(), OWN, keep=True)
-    try:
-        assert server.wait()
-        server.close()
-        time.sleep(0.3)
-        assert visdom_page.is_visdom("http://127.0.0.1", server.port)
-    finally:
-        server.process.kill()
-        server.process.wait()
 
 
 def test_our_server_listens_on_this_machine_only(server: Server) -> None:
@@ -313,7 +301,7 @@ def test_what_speaks_another_language_is_no_visdom() -> None:
 
 
 def test_a_running_server_is_used(server: Server, quick: None) -> None:
-    page, told = visdom_page.open_page("http://localhost/", server.port, False, "my/run", "my run", {})
+    page, told = visdom_page.open_page("http://localhost/", server.port, "my/run", "my run", {})
 
     assert page is not None
     assert page.server is None
@@ -344,7 +332,7 @@ def test_over_ssh_a_user_without_a_name_is_told_too(monkeypatch: pytest.MonkeyPa
 def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
 
-    page, told = visdom_page.open_page("http://localhost", free_port(), False, "run", "run", {})
+    page, told = visdom_page.open_page("http://localhost", free_port(), "run", "run", {})
 
     assert page is None
     assert "python -m gan.watching.visdom_assets" in told
@@ -353,7 +341,7 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
 
 
 def test_a_far_server_that_is_silent_is_waited_for(quick: None) -> None:
-    page, told = visdom_page.open_page("http://host.invalid", 8097, False, "run", "run", {})
+    page, told = visdom_page.open_page("http://host.invalid", 8097, "run", "run", {})
 
     assert page is not None
     assert "no visdom server answers at http://host.invalid:8097" in told
@@ -375,7 +363,7 @@ def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch
 
     with HTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
-        page, told = visdom_page.open_page("http://localhost", other.server_port, False, "run", "run", {})
+        page, told = visdom_page.open_page("http://localhost", other.server_port, "run", "run", {})
         other.shutdown()
 
     assert page is not None
