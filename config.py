@@ -58,26 +58,8 @@ class CheckpointError(UserError):
 class ModelConfig:
     """Everything that decides the shapes of the two networks. Travels with their weights.
 
-    Args:
-        arch: family of networks.
-        image_size: height and width of a face, pixels.
-        nz: length of the latent z.
-        ngf: channels of the generator at its second-finest resolution.
-        ndf: channels of the discriminator at its second-finest resolution.
-        d_norm: normalisation in the discriminator.
-        to_rgb: how the generator ends, see `model.to_rgb`.
-        channels: of a face: 3 for colour, 1 for grey.
-        widths: channels of both networks at each of `resolutions`; None takes them from ngf and ndf.
-        depths: residual blocks of both networks at each of `resolutions`; None is one each with `resnet`.
-        projected: whether the discriminator also judges by what a frozen encoder sees, see `model.Projected`.
-        d_encoder: which one.
-        patch: whether its heads then judge each place of a face, see `gan.training.losses`.
-        up: how the generator of `dcgan` doubles its size, see `model.NearestConv`.
-        growth: through which sizes the generator's maps grow, see `growing`.
-        blocks: the generator of `dcgan` has a residual block at each of its maps but the first of up to so many pixels.
-        modulated: whether z sets gain and shift of each of its later maps, see `model.Modulation`.
-        lean: whether the generator of `dcgan` has at most 4 ngf channels, if `widths` does not say, and at each of its
-            maps with blocks two that are half as wide inside, in place of one; with `modulated` each is modulated.
+    A field is what the option of its name sets, see `TrainConfig`; in a file of before `to_rgb` may be smooth, too. The
+    defaults are what networks have whose files do not know the option, which came later.
     """
 
     arch: Arch
@@ -87,7 +69,7 @@ class ModelConfig:
     ndf: int
     d_norm: Norm
     to_rgb: ToRGB
-    channels: int = 3  # these came later: older checkpoints lack them
+    channels: int = 3
     widths: tuple[int, ...] | None = None
     depths: tuple[int, ...] | None = None
     projected: bool = False
@@ -161,23 +143,14 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What is to be said of an option besides its name, type and default, which its field has.
+    """What is to be said of an option besides its name, type and default, which its field has."""
 
-    Args:
-        meaning: in words, for the help and the README.
-        least: least value of a number; None of what is none.
-        greatest: its greatest one.
-        choices: of a number that may have these values only.
-        changeable: it may differ when a run goes on; all others define it.
-        detail: of the recipe, shown by `--help_all` and not by `--help`.
-    """
-
-    meaning: str
-    least: float | None = None
-    greatest: float = math.inf
-    choices: tuple[int, ...] = ()
-    changeable: bool = False
-    detail: bool = False
+    meaning: str  # for the help and the README
+    ge: float | None = None  # least value of a number
+    le: float = math.inf  # greatest
+    choices: tuple[int, ...] = ()  # all that a number may be
+    later: bool = False  # it may differ when a run goes on; all others define it
+    detail: bool = False  # of the recipe: only --help_all shows it
 
 
 def option(default: T, meaning: str, **more: Any) -> T:
@@ -202,11 +175,11 @@ def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | Prepar
         ConfigError: a number is out of range or not finite.
     """
     for name, said in options_of(type(config)).items():
-        value, least, greatest = getattr(config, name), said.least, said.greatest
+        value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
             expected = f"one of {', '.join(map(str, said.choices))}"
-        elif not (least is None or value is None or (least <= value <= greatest and math.isfinite(value))):
-            expected = f"at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+        elif not (said.ge is None or value is None or (said.ge <= value <= said.le and math.isfinite(value))):
+            expected = f"at least {said.ge:g}" if said.le == math.inf else f"from {said.ge:g} to {said.le:g}"
         else:
             continue
         raise ConfigError(f"--{name}: must be {expected}; got {value}")
@@ -221,7 +194,7 @@ class TrainConfig:
         "the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic: faces drawn "
         "by the program, also taken when data/ has none; or torchvision:NAME:FOLDER, a dataset of torchvision on this "
         "disk, as torchvision:MNIST:FOLDER.",
-        changeable=True,
+        later=True,
     )
     preset: Preset = option(
         "default",
@@ -230,20 +203,16 @@ class TrainConfig:
         "(weight clipping), wgan-gp.",
     )
     gpu: bool | None = option(
-        None, "train on the GPU; --nogpu forces the CPU; unset takes the best device there is.", changeable=True
+        None, "train on the GPU; --nogpu forces the CPU; unset takes the best device there is.", later=True
     )
     vis: bool = option(
-        False,
-        "show the run in visdom, on a server that runs already, else on one that ends with the run.",
-        changeable=True,
+        False, "show the run in visdom, on a server that runs already, else on one that ends with the run.", later=True
     )
-    vis_server: str = option("http://localhost", "the visdom server's address.", changeable=True)
-    vis_port: int = option(8097, "the visdom server's port.", least=1, greatest=65535, changeable=True)
-    env: str | None = option(
-        None, "environment of the run on the visdom page; by default the run's name.", changeable=True
-    )
+    vis_server: str = option("http://localhost", "the visdom server's address.", later=True)
+    vis_port: int = option(8097, "the visdom server's port.", ge=1, le=65535, later=True)
+    env: str | None = option(None, "environment of the run on the visdom page; by default the run's name.", later=True)
     resume: str | None = option(
-        None, "go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.", changeable=True
+        None, "go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.", later=True
     )
     init: Path | None = option(
         None,
@@ -257,35 +226,32 @@ class TrainConfig:
     )
     netd_path: Path | None = option(None, "the same for the discriminator, netd_200.pth.")
     run: str | None = option(None, "name of the run, its folder under checkpoints/; by default date and time.")
-    save_path: Path | None = option(
-        None, "folder for the preview grids; by default samples/ in the run.", changeable=True
-    )
+    save_path: Path | None = option(None, "folder for the preview grids; by default samples/ in the run.", later=True)
     max_epoch: int | None = option(
-        None, "passes over the faces; unset: 200, or as many as the budget allows.", least=1, changeable=True
+        None, "passes over the faces; unset: 200, or as many as the budget allows.", ge=1, later=True
     )
     budget: float | None = option(
         None,
         "minutes you have: the run ends in time, its last measurement and grid done; with the default preset and no "
         "old weights the machine is measured and learning rates are chosen by it, on fast machines networks and batch "
         "too; with --resume so many minutes from now; unset trains by epochs.",
-        least=0.01,
-        changeable=True,
+        ge=0.01,
+        later=True,
     )
-    batch_size: int = option(32, "faces per step.", least=2)
+    batch_size: int = option(32, "faces per step.", ge=2)
     image_size: int = option(96, f"height and width of the faces, pixels: {SIZES}.", choices=IMAGE_SIZES)
     channels: int = option(3, "3 for colour, 1 for grey.")
     arch: Arch = option("dcgan", "family of networks: dcgan, or resnet with residual blocks.")
-    nz: int = option(100, "length of the latent z.", least=1)
-    ngf: int = option(64, "channels of the generator before its last layers; its width.", least=1)
-    ndf: int = option(32, "channels of the discriminator after its first layers; its width.", least=1)
+    nz: int = option(100, "length of the latent z.", ge=1)
+    ngf: int = option(64, "channels of the generator before its last layers; its width.", ge=1)
+    ndf: int = option(32, "channels of the discriminator after its first layers; its width.", ge=1)
     widths: tuple[int, ...] | None = recipe(
         None,
         "channels of both networks at 4, 8, 16, ... pixels (with --growth=doubling the generator's are 6, 12, 24, ... "
         "for faces of 48, 96 and 192), as 256,128,64,32 for faces of 96, in place of ngf and ndf.",
     )
     depths: tuple[int, ...] | None = recipe(
-        None,
-        "residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet.",
+        None, "residual blocks of both networks at 4, 8, 16, ... pixels, as 2,2,1,1; unset: one each with resnet."
     )
     d_norm: Norm = recipe("none", "normalisation in the discriminator.")
     projected: bool = recipe(
@@ -317,7 +283,7 @@ class TrainConfig:
         48,
         "the generator of dcgan has a residual block at each of its maps but the first of up to so many pixels, by "
         "which both eyes of a face agree more often; 0: none.",
-        least=0,
+        ge=0,
     )
     modulated: bool = recipe(
         True,
@@ -344,114 +310,99 @@ class TrainConfig:
         "gradient penalty on reals (R1) and fakes (R2), by double backward (exact) or by finite difference; or gp, "
         "that of WGAN-GP, which keeps the slope between them at 1.",
     )
-    penalty_weight: float = recipe(0.02, "weight of the penalty, per step.", least=0)
-    penalty_every: int = recipe(8, "steps between penalties; each is weighted up by this.", least=1)
+    penalty_weight: float = recipe(0.02, "weight of the penalty, per step.", ge=0)
+    penalty_every: int = recipe(8, "steps between penalties; each is weighted up by this.", ge=1)
     head_penalty: float = recipe(
         0.05,
         "with projected: weight of the same penalty on what judges by the encoder, at what it sees; 0: none.",
-        least=0,
+        ge=0,
     )
     clip: float = recipe(
-        0.0,
-        "the discriminator's weights are clipped to this size after each of its steps; 0: they are not.",
-        least=0,
+        0.0, "the discriminator's weights are clipped to this size after each of its steps; 0: they are not.", ge=0
     )
-    lr1: float = option(6e-4, "learning rate of the generator.", least=0, greatest=1)
-    lr2: float = option(6e-4, "learning rate of the discriminator.", least=0, greatest=1)
+    lr1: float = option(6e-4, "learning rate of the generator.", ge=0, le=1)
+    lr2: float = option(6e-4, "learning rate of the discriminator.", ge=0, le=1)
     anneal: float = recipe(
         0.5,
         "with --budget: share of it, its last part, over which both learning rates fall to 0; 0 keeps them.",
-        least=0,
-        greatest=1,
+        ge=0,
+        le=1,
     )
-    beta1: float = option(0.0, "Adam's first decay, both networks.", least=0, greatest=0.9999)
-    beta2: float = recipe(0.99, "Adam's second decay, both networks.", least=0, greatest=0.99999)
-    d_every: int = option(1, "steps between updates of the discriminator.", least=1)
-    g_every: int = option(1, "steps between updates of the generator.", least=1)
+    beta1: float = option(0.0, "Adam's first decay, both networks.", ge=0, le=0.9999)
+    beta2: float = recipe(0.99, "Adam's second decay, both networks.", ge=0, le=0.99999)
+    d_every: int = option(1, "steps between updates of the discriminator.", ge=1)
+    g_every: int = option(1, "steps between updates of the generator.", ge=1)
     share_samples: bool = recipe(
         True,
         "let both networks learn from the same samples in a step, which saves time; --noshare_samples draws others for "
         "the generator, as the book does.",
     )
     ema_half_life_images: int = recipe(
-        500_000,
-        "half-life of the averaged generator; at most a tenth of the images seen; 0: no average.",
-        least=0,
+        500_000, "half-life of the averaged generator; at most a tenth of the images seen; 0: no average.", ge=0
     )
     flip: float = recipe(
-        0.5,
-        "probability that a face is mirrored; samples are not, so that they look both ways.",
-        least=0,
-        greatest=1,
+        0.5, "probability that a face is mirrored; samples are not, so that they look both ways.", ge=0, le=1
     )
     translate: float = recipe(
-        0.3,
-        "probability that a step shifts its faces, by up to an eighth of their size.",
-        least=0,
-        greatest=1,
+        0.3, "probability that a step shifts its faces, by up to an eighth of their size.", ge=0, le=1
     )
     colour: float = recipe(
         0.0,
         "probability that a face is made a little brighter or darker, paler or stronger in colour and contrast.",
-        least=0,
-        greatest=1,
+        ge=0,
+        le=1,
     )
     freeze: int = recipe(
         0,
         "first convolutions of the discriminator that keep the weights they start with; with --init its later layers "
         "then learn from few faces without forgetting what the early ones see.",
-        least=0,
+        ge=0,
     )
     holdout: float = recipe(
-        0.05,
-        "share of a set of 2,000 faces or more that is kept from training, for evaluation.",
-        least=0,
-        greatest=0.5,
+        0.05, "share of a set of 2,000 faces or more that is kept from training, for evaluation.", ge=0, le=0.5
     )
     typical: float = recipe(
         0.8,
         "of 2,000 faces or more, share of those not held out to learn from: of anime faces those that look most whole, "
         "of others the ones most like the rest. 1 takes all, as do fewer faces and drawn ones.",
-        least=0.01,
-        greatest=1,
+        ge=0.01,
+        le=1,
     )
-    seed: int = option(0, "fixes all randomness of the run.", least=0, greatest=2**53)
+    seed: int = option(0, "fixes all randomness of the run.", ge=0, le=2**53)
     num_workers: int | None = option(
-        None, "processes that decode the faces; by default one a core.", least=1, greatest=1024, changeable=True
+        None, "processes that decode the faces; by default one a core.", ge=1, le=1024, later=True
     )
     precision: Precision = option("auto", "bf16, fp32, or auto: bf16 where this device is faster with it.")
     compile: bool | None = option(
         None,
         "compile the networks by torch.compile; unset: on a single GPU, in a run so long that what it saves, which is "
         "measured, is more than it costs; --nocompile never.",
-        changeable=True,
+        later=True,
     )
     plot_every: int = option(
         250,
         "steps between preview grids; put off while they and measurements cost over 3 % of the time, and in long runs "
         "to every 500th part of it; 0 turns them off.",
-        least=0,
-        changeable=True,
+        ge=0,
+        later=True,
     )
     eval_images: int = option(
         10_000,
         "images between measurements of quality, on 2,000 samples or as many as there are faces; left out where they "
         "would cost over 3 % of the time, but for the last where there was one before or a fifth of the budget is "
         "enough; 0 turns them off.",
-        least=0,
-        changeable=True,
+        ge=0,
+        later=True,
     )
     save_every: int = option(
         10,
         "epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.",
-        least=1,
-        changeable=True,
+        ge=1,
+        later=True,
     )
-    tensorboard: bool = option(
-        False, "write the run for TensorBoard too, into tensorboard/ in its folder.", changeable=True
-    )
+    tensorboard: bool = option(False, "write the run for TensorBoard too, into tensorboard/ in its folder.", later=True)
     debug_file: Path | None = option(
-        None, "whenever this file is touched, the next step begins in the debugger.", changeable=True
+        None, "whenever this file is touched, the next step begins in the debugger.", later=True
     )
     eval_metric: Metric | None = None  # no option: what best.pt is kept by, decided when a run is first measured
 
@@ -512,7 +463,7 @@ class TrainConfig:
 
     @property
     def kept_by(self) -> Metric:
-        """What best.pt is kept by; a new run has decided it where nobody typed it."""
+        """What best.pt is kept by, decided when a run is first measured."""
         return self.eval_metric or "fd"
 
     @property
@@ -532,24 +483,24 @@ class GenerateConfig:
     )
     netg_path: Path | None = option(None, "draw with a generator that the book's program saved, netg_200.pth, instead.")
     netd_path: Path | None = option(None, "the discriminator that belongs to it, netd_200.pth; needed to choose by it.")
-    gen_num: int = option(64, "number of faces; --nogen is the same option.", least=1)
+    gen_num: int = option(64, "number of faces; --nogen is the same option.", ge=1)
     gen_img: Path = option(
         Path("result.png"), "the picture to write, a grid of all faces (the first 1,024 when there are more)."
     )
     outdir: Path | None = option(None, "folder that also gets every face as a PNG of its own.")
-    seed: int = option(0, "seed of the first face; the next faces have the next seeds.", least=0, greatest=2**53)
+    seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
     gen_search_num: int | None = option(
         None,
         "draw this many and keep the gen_num that look most whole, above all around the eyes; where they are no anime "
         "faces, those in which the discriminator finds least amiss; unset keeps all.",
-        least=1,
+        ge=1,
     )
-    gen_mean: float = option(0.0, "mean of the latents.", least=-10, greatest=10)
+    gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
     gen_std: float = option(
         1.0,
         "standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.",
-        least=0,
-        greatest=10,
+        ge=0,
+        le=10,
     )
     gpu: bool | None = option(None, "draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
     timelapse: Path | None = option(
@@ -590,14 +541,14 @@ class EvaluateConfig:
         "data/, else what comes with the program of the faces that trained the released generator.",
     )
     n: int = option(
-        5000, "samples, and real faces; at most half of those there are, the other half gives the floor.", least=50
+        5000, "samples, and real faces; at most half of those there are, the other half gives the floor.", ge=50
     )
     seed: int = option(
         0,
         "seed of the first sample, and of the choice among real faces that are at hand; for n other samples take one "
         "that is n further.",
-        least=0,
-        greatest=2**53,
+        ge=0,
+        le=2**53,
     )
     features: Features | None = option(
         None,
@@ -637,7 +588,7 @@ class PrepareConfig:
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
     )
     out: Path = option(Path("data/faces"), "folder for the faces; what an earlier call wrote there is used again.")
-    min_size: int = option(64, "pixels that the shorter side of a face must have.", least=1, greatest=4096)
+    min_size: int = option(64, "pixels that the shorter side of a face must have.", ge=1, le=4096)
     keep: str = option(
         "",
         f"kinds of findings to keep all the same, with commas between them: {', '.join(KEEPABLE)}; by default all are "
@@ -646,20 +597,17 @@ class PrepareConfig:
     centre: bool = option(False, "cut the centre square; else whole pictures are copied as they are.")
     detect: Path | None = option(
         None,
-        "cut the faces that are found by this file, each into a file of its own: a cascade for OpenCV, which needs "
-        "requirements-extra.txt.",
+        "cut the faces that this file finds, a file each: a cascade for OpenCV, which needs requirements-extra.txt.",
     )
     margin: float = option(
-        0.3, "what is cut around a face that was detected, on each side, as a share of its size.", least=0, greatest=2
+        0.3, "what is cut around a face that was detected, on each side, as a share of its size.", ge=0, le=2
     )
     report: Path = option(
         Path("report.html"),
         "the page to write; all findings and files go beside it, with .json in place of its ending.",
     )
     dry_run: bool = option(False, "only write the report.")
-    num_workers: int | None = option(
-        None, "processes that read pictures; unset takes one a core.", least=1, greatest=256
-    )
+    num_workers: int | None = option(None, "processes that read pictures; unset takes one a core.", ge=1, le=256)
     gpu: bool | None = option(None, "compare on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
 
     def __post_init__(self) -> None:
@@ -678,7 +626,7 @@ class PrepareConfig:
 ALIASES = {"nogen": "gen_num"}
 """Option names that stand for another one."""
 
-CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.changeable)
+CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
 """Options that may differ when a run goes on; all others define it."""
 
 RETIRED: Mapping[type, Mapping[str, str]] = {

@@ -119,7 +119,13 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
     retired = RETIRED.get(config_type, {})
-    check_words(argv, hints, retired)
+    for word, following in itertools.pairwise([*argv, ""]):
+        option, equals, text = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        for gone in (name, name.removeprefix("no"), f"{name}={text if equals else following}"):
+            if option.startswith("--") and gone in retired:
+                raise ConfigError(f"--{gone} is gone: {retired[gone]}")
+    check_words(argv, hints)
     words: list[Path] = []
 
     def command(*stray: str, **options: str) -> dict[str, str]:
@@ -145,20 +151,16 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'), serialize keeps it from printing the result.
     texts: dict[str, str] = fire.Fire(SetParseFn(str)(command), list(argv), serialize=lambda _: None)
     options = {ALIASES.get(name, name): text for name, text in texts.items()}
-    for word in (f"{name}={text}" for name, text in options.items()):
-        if word in retired:
-            raise ConfigError(f"--{word} is gone: {retired[word]}")
     typed = {name: convert(name, text, hints[name]) for name, text in options.items()}
     return {PLAIN: tuple(words), **typed} if words else typed
 
 
-def check_words(argv: Sequence[str], hints: Mapping[str, Any], retired: Mapping[str, str]) -> None:
+def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     """Refuse what fire would let pass: repeated, unknown and valueless options, single dashes, its own separators.
 
     Args:
         argv: the words, without the script's name.
         hints: type by option name.
-        retired: options of before, and what takes their place.
 
     Raises:
         ConfigError: the first word that is refused, and why.
@@ -171,7 +173,7 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any], retired: Mapping[
             continue
         typed, equals, _ = word.partition("=")
         bare = not equals and looks_like_option(following)
-        name, negated = find_option(typed, hints, retired)
+        name, negated = find_option(typed, hints)
         if negated and not bare:
             raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
         if bare and not is_bool(hints[name]) and name not in MAY_BE_BARE:
@@ -186,13 +188,12 @@ def looks_like_option(word: str) -> bool:
     return re.match("--|-[a-zA-Z]", word) is not None
 
 
-def find_option(typed: str, hints: Mapping[str, Any], retired: Mapping[str, str]) -> tuple[str, bool]:
+def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
     """Find the field that an option stands for.
 
     Args:
         typed: the option with its dashes, without its value.
         hints: type by field name.
-        retired: options of before, and what takes their place.
 
     Returns:
         The field's name, and whether the option is its `--no` form.
@@ -206,8 +207,6 @@ def find_option(typed: str, hints: Mapping[str, Any], retired: Mapping[str, str]
     name = typed[2:].replace("-", "_")
     if typed.startswith("--") and name in fields:
         return fields[name]
-    if typed.startswith("--") and (gone := name if name in retired else name.removeprefix("no")) in retired:
-        raise ConfigError(f"--{gone} is gone: {retired[gone]}")
     near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_").lower(), fields, n=1)
     raise ConfigError(f"unknown option {typed}; " + (f"did you mean --{near[0]}?" if near else "--help lists them all"))
 
