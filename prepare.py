@@ -82,9 +82,8 @@ def prepared(
         "findings": [{"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in seen if f.kind],
         "manifest": manifest,
     }
-    places = [i for i in cleaning_report.shown(seen) if i in rows]
-    thumbnails = dict(zip(places, cleaning.thumbnails(pixels[[rows[i] for i in places]]), strict=True))
-    write_text(config.report, cleaning_report.page(result, seen, thumbnails))
+    page = cleaning_report.page(result, seen, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None)
+    write_text(config.report, page)
     write_text(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
     tell(config, result)
 

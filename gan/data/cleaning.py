@@ -583,14 +583,11 @@ def content(face: Seen) -> bytes:
     return made.getvalue()
 
 
-def thumbnails(pixels: np.ndarray) -> list[bytes]:
-    """Pixels (N, S, S, 3) -> JPEG files, for a report."""
-    found = []
-    for face in pixels:
-        file = io.BytesIO()
-        Image.fromarray(face).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
-        found.append(file.getvalue())
-    return found
+def thumbnail(pixels: np.ndarray) -> bytes:
+    """Pixels (S, S, 3) -> a JPEG file, for a report."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
+    return file.getvalue()
 
 
 def plain_name(name: str) -> str:
