@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -41,10 +40,6 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
-    except BrokenProcessPool as error:
-        raise DataError(
-            "a process that reads pictures died, perhaps for want of memory; lower --num_workers"
-        ) from error
     except OSError as error:  # of what is written elsewhere, see there
         raise DataError(
             f"cannot write {printable(str(config.report))}, or 28 KB a picture beside it meanwhile: "

@@ -21,7 +21,6 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import BinaryIO
 
@@ -128,10 +127,6 @@ def open_pack(
             raise DataError(
                 f"cannot write the pack of {data_path} to {packs}: {error.strerror or error}; expected a writable "
                 "folder with room; change that, or run from another folder"
-            ) from error
-        except BrokenProcessPool as error:
-            raise DataError(
-                f"a process that decodes {data_path} died, perhaps for want of memory; lower --num_workers"
             ) from error
         finally:
             torchvision_data.open_dataset.cache_clear()
@@ -407,47 +402,38 @@ def _write_faces(
     """
     hashes: list[int] = []
     rejected: list[str] = []
-    face = math.prod(shape)
-    with path.open("wb+", buffering=0) as out:  # no buffer: workers write into it too
-        start = _write_header(out, 0, shape)
-        chunks = range(0, len(pictures), CHUNK)
-        work = [(root, pictures[i : i + CHUNK], shape, path, start + i * face) for i in chunks]
-        with (
-            contextlib.closing(in_processes(_decode, work, workers)) as done,
-            tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
-        ):
-            said = time.monotonic()
-            for (*_, offset), (crcs, broken) in zip(work, done, strict=True):
-                end = start + len(hashes) * face
-                if end < offset:  # pictures before were rejected: close the gap
-                    out.seek(offset)
-                    faces = out.read(len(crcs) * face)
-                    out.seek(end)
-                    out.write(faces)
-                hashes += crcs
-                rejected += broken
-                bar.update(len(crcs) + len(broken))
-                if bar.disable and time.monotonic() - said > 10:
-                    said = time.monotonic()
-                    say(f"packed {len(hashes):,} of {len(pictures):,}")
-        out.truncate(start + len(hashes) * face)
+    work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
+    with (
+        path.open("wb") as out,
+        contextlib.closing(in_processes(_decode, work, workers)) as done,
+        tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
+    ):
+        _write_header(out, 0, shape)
+        said = time.monotonic()
+        for pixels, crcs, broken in done:
+            out.write(pixels)
+            hashes += crcs
+            rejected += broken
+            bar.update(len(crcs) + len(broken))
+            if bar.disable and time.monotonic() - said > 10:
+                said = time.monotonic()
+                say(f"packed {len(hashes):,} of {len(pictures):,}")
         _write_header(out, len(hashes), shape)
     return hashes, rejected
 
 
-def _write_header(file: BinaryIO, faces: int, shape: Shape) -> int:
+def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
     """Write the header of an .npy file, equally long for any number of faces: NumPy leaves space for it to grow."""
     file.seek(0)
     about = {"descr": "|u1", "fortran_order": False, "shape": (faces, *shape)}
     np.lib.format.write_array_header_1_0(file, about)
-    return file.tell()
 
 
-def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset: int) -> tuple[list[int], list[str]]:
-    """Decode pictures and write the faces into a file, one after another from an offset in bytes.
+def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[str]]:
+    """Decode pictures.
 
     Returns:
-        crc32 of each face; and a line for each picture that gave none.
+        The pixels of the faces; crc32 of each; and a line for each picture that gave none.
     """
     faces: list[bytes] = []
     rejected: list[str] = []
@@ -460,10 +446,7 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset
                     faces.append(_face(image, shape).tobytes())
             except Exception as error:
                 rejected.append(rejection(f"{name}/{member}" if member else name, error))
-    with out.open("rb+") as file:
-        file.seek(offset)
-        file.write(b"".join(faces))
-    return [zlib.crc32(face) for face in faces], rejected
+    return b"".join(faces), [zlib.crc32(face) for face in faces], rejected
 
 
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
