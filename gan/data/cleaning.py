@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +27,7 @@ from PIL import Image
 
 from config import DataError
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, upright
-from gan.files import move, printable
+from gan.files import printable
 
 SIZE = 96
 """Height and width at which pictures are judged, pixels: those that the encoder knows."""
@@ -518,49 +518,33 @@ def copied(face: Seen) -> bool:
     return face.box is None and not face.animated
 
 
-def write(
-    faces: Sequence[Seen], out: Path, unfinished: Path, earlier: Mapping[str, str]
-) -> list[tuple[dict[str, Any] | None, str]]:
-    """Cut faces and write each into the file that `name_of` says; never half a file. What is there already stays.
-
-    Args:
-        faces: to write.
-        out: folder for them.
-        unfinished: folder for files that are being written, on the same disk.
-        earlier: what earlier calls wrote: SHA-256 by name.
+def write(faces: Sequence[tuple[str, Seen]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Cut faces and write each into a folder under its name.
 
     Returns:
-        For each face its row of the manifest (file, sha256, source, box, width, height), or None and the reason.
+        SHA-256 of each; and for those that cannot be read any more, the reasons.
 
     Raises:
         OSError: it cannot be written.
     """
-    rows: list[tuple[dict[str, Any] | None, str]] = []
-    for face in faces:
-        name = name_of(face)
-        path = out / name
-        about = {"source": place(face), "box": face.box, "width": face.size[0], "height": face.size[1]}
-        if path.is_file() and earlier.get(name):
-            rows.append(({"file": name, "sha256": earlier[name], **about}, ""))
-            continue
+    digests: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for name, face in faces:
         try:
             data = content(face)
         except Exception as error:  # it has changed since it was judged, say
-            rows.append((None, reason(error)))
+            lost[name] = reason(error)
             continue
-        row = {"file": name, "sha256": hashlib.sha256(data).hexdigest(), **about}
-        if path.is_file():  # of a call that was interrupted; what differs from that digest is the user's by now
-            rows.append((row, ""))
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out)):
-            rows.append((None, f"{path.parent} is a link that leads out of {out}"))
-            continue
-        temporary = unfinished / f"{os.getpid()}-{path.name}"  # another process may write a face of that name
-        temporary.write_bytes(data)
-        move(temporary, path)
-        rows.append((row, ""))
-    return rows
+        digests[name] = hashlib.sha256(data).hexdigest()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return digests, lost
+
+
+def row(name: str, face: Seen, digest: str) -> dict[str, Any]:
+    """A face's row of the manifest."""
+    about = {"file": name, "sha256": digest, "source": place(face), "box": face.box}
+    return {**about, "width": face.size[0], "height": face.size[1]}
 
 
 def place(face: Seen) -> str:

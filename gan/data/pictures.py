@@ -144,7 +144,7 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
             raise answer
         return answer
 
-    def end(process: subprocess.Popen[bytes]) -> None:
+    def end(process: subprocess.Popen[Any]) -> None:
         with contextlib.suppress(OSError), process:  # it may have died
             process.kill()
 
