@@ -219,17 +219,20 @@ def odd(
     seen: Sequence[Seen], candidates: Sequence[int], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> None:
     """Mark those that look like none of the others, by what the encoder that comes with the program sees."""
+    import torch  # which takes seconds
+
     from gan.device import choose_device
-    from gan.quality import features  # brings torch, which takes seconds
+    from gan.quality import features, metrics
 
     extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
     found = []
     with tqdm(desc="comparing", total=len(candidates), unit=" pictures", disable=None) as bar:
         for start in range(0, len(candidates), 256):
             some = [rows[i] for i in candidates[start : start + 256]]
-            found.append(extractor(pixels[some]).numpy())
+            found.append(extractor(pixels[some]))
             bar.update(len(some))
-    cleaning.mark_odd([seen[i] for i in candidates], np.concatenate(found))
+    distances = metrics.radii(torch.cat(found), cleaning.NEAREST).numpy()
+    cleaning.mark_odd([seen[i] for i in candidates], distances)
 
 
 def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:

@@ -476,32 +476,18 @@ def mark_copies(seen: Sequence[Seen]) -> None:
                     clean[i].kind, clean[i].why = "alike", clean[other].picture.about
 
 
-def mark_odd(seen: Sequence[Seen], features: np.ndarray) -> None:
-    """Mark those without a fault that are far from all others.
+def mark_odd(seen: Sequence[Seen], distances: np.ndarray) -> None:
+    """Mark those that are far from all others.
 
     Args:
         seen: what is judged.
-        features: of each, (N, D).
+        distances: of each to its `NEAREST`-th neighbour, (N,).
     """
-    places = np.array([i for i, face in enumerate(seen) if not face.kind], np.int64)
-    if len(places) < LEAST:
-        return
-    points = np.asarray(features[places], np.float32)
-    squares = (points**2).sum(1)
-    distances = np.empty(len(points), np.float32)
-    block = max(1, BLOCK // len(points))
-    for start in range(0, len(points), block):
-        some = points[start : start + block]
-        square = squares[start : start + block, None] + squares[None] - 2 * some @ points.T
-        distances[start : start + block] = np.sqrt(np.partition(square, NEAREST, 1)[:, NEAREST].clip(0))
     usual = np.median(distances)
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
-    for place, distance in zip(places, distances, strict=True):
+    for face, distance in zip(seen, distances, strict=True):
         if distance > usual + ODD * deviation:
-            seen[place].kind, seen[place].why = (
-                "odd",
-                f"{(distance - usual) / deviation:.0f} deviations from the others",
-            )
+            face.kind, face.why = "odd", f"{(distance - usual) / deviation:.0f} deviations from the others"
 
 
 def name_of(face: Seen) -> str:
