@@ -52,7 +52,11 @@ def prepared(
 ) -> None:
     """All that `main` does with a file to keep what the pictures look like."""
     cut = Cut(config.centre, str(config.cascade or ""), config.margin, config.min_size)
-    seen = refused + judged(pictures, cut, config, file.write)
+    seen = list(refused)
+    work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
+    for judged, data in spread(cleaning.look, work, config, "judging", len(pictures)):
+        seen += judged
+        file.write(data)
     file.flush()
     rows = {i: row for row, i in enumerate(i for i, face in enumerate(seen) if face.digest)}
     shape = len(rows), SIZE, SIZE, 3
@@ -79,7 +83,7 @@ def prepared(
     }
     page = cleaning_report.page(result, seen, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None)
     write_text(config.report, page)
-    write_text(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
+    write_json(config.report.with_suffix(".json"), result)
     tell(config, result)
 
 
@@ -90,8 +94,8 @@ def check(config: PrepareConfig) -> None:
         DataError: the folder to write to, or the report, is or lies where it may not be, or there is no cascade.
     """
     out = Path(os.path.realpath(config.out))
-    for given in config.sources:
-        path = Path(os.path.realpath(given.expanduser()))
+    sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
+    for given, path in zip(config.sources, sources, strict=True):
         if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
                 f"--out={config.out} is, or holds, the source {given}, which stays as it is; give another folder"
@@ -102,10 +106,8 @@ def check(config: PrepareConfig) -> None:
             )
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
-    data = config.report.with_suffix(".json")
-    for path in (config.report, data):
+    for path in (config.report, config.report.with_suffix(".json")):
         real = Path(os.path.realpath(path))
-        sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
         if any(real.is_relative_to(source) for source in sources) and not real.is_relative_to(out):
             raise DataError(
                 f"{path} would lie in a source, which stays as it is; give another place: --report=FILE.html"
@@ -140,23 +142,6 @@ def is_report(path: Path) -> bool:
         )
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def judged(pictures: Sequence[Picture], cut: Cut, config: PrepareConfig, keep: Callable[[bytes], object]) -> list[Seen]:
-    """Judge pictures each for itself, in processes.
-
-    Args:
-        pictures: to read.
-        cut: how faces are cut from them.
-        config: of the call.
-        keep: takes the pixels at 96x96 of those that could be read, in order.
-    """
-    work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
-    seen: list[Seen] = []
-    for found, data in spread(cleaning.look, work, config, "judging", len(pictures)):
-        seen += found
-        keep(data)
-    return seen
 
 
 def spread(
@@ -267,7 +252,7 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
                 for name, why in lost.items():
                     kept[name].kind, kept[name].why = "unreadable", why
             rows = {name: cleaning.row(name, face, digests[name]) for name, face in kept.items() if not face.kind}
-            save_manifest(out, earlier | rows)
+            write_json(out / MANIFEST, list((earlier | rows).values()))
             for name, _ in new:
                 if name in rows and not os.path.lexists(out / name):  # else what has that name is the user's by now
                     (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -276,7 +261,7 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
         judged_now = {cleaning.place(face) for face in seen if face.kind not in cleaning.NEVER}
         others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in judged_now}
         remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
-        save_manifest(out, others | rows)
+        write_json(out / MANIFEST, list((others | rows).values()))
     except OSError as error:
         raise DataError(
             f"cannot write to {out}: {error.strerror or error}; expected a writable folder with room, and the same "
@@ -287,13 +272,9 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
     return list(rows.values())
 
 
-def save_manifest(out: Path, rows: Mapping[str, Any]) -> None:
-    """Write which files of a folder are ours.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    write_text(out / MANIFEST, json.dumps(list(rows.values()), indent=1, ensure_ascii=False))
+def write_json(path: Path, content: object) -> None:
+    """Write what `json` can, for people too."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
