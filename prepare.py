@@ -9,8 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -23,7 +22,7 @@ from gan.data import cleaning, cleaning_report
 from gan.data.cleaning import KINDS, SIZE, Cut, Picture, Seen
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.pictures import CHUNK, in_processes
-from gan.files import as_word, printable, write_text
+from gan.files import as_word, move, printable, write_text
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"
@@ -41,10 +40,6 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
-    except BrokenProcessPool as error:
-        raise DataError(
-            "a process that reads pictures died, perhaps for want of memory; lower --num_workers"
-        ) from error
     except OSError as error:  # of what is written elsewhere, see there
         raise DataError(
             f"cannot write {printable(str(config.report))}, or 28 KB a picture beside it meanwhile: "
@@ -57,7 +52,11 @@ def prepared(
 ) -> None:
     """All that `main` does with a file to keep what the pictures look like."""
     cut = Cut(config.centre, str(config.detect or ""), config.margin, config.min_size)
-    seen = refused + judged(pictures, cut, config, file.write)
+    seen = list(refused)
+    work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
+    for judged, data in spread(cleaning.look, work, config, "judging", len(pictures)):
+        seen += judged
+        file.write(data)
     file.flush()
     rows = {i: row for row, i in enumerate(i for i, face in enumerate(seen) if face.digest)}
     shape = len(rows), SIZE, SIZE, 3
@@ -82,10 +81,9 @@ def prepared(
         "findings": [{"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in seen if f.kind],
         "manifest": manifest,
     }
-    places = [i for i in cleaning_report.shown(seen) if i in rows]
-    thumbnails = dict(zip(places, cleaning.thumbnails(pixels[[rows[i] for i in places]]), strict=True))
-    write_text(config.report, cleaning_report.page(result, seen, thumbnails))
-    write_text(config.report.with_suffix(".json"), json.dumps(result, indent=1, ensure_ascii=False))
+    page = cleaning_report.page(result, seen, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None)
+    write_text(config.report, page)
+    write_json(config.report.with_suffix(".json"), result)
     tell(config, result)
 
 
@@ -96,8 +94,8 @@ def check(config: PrepareConfig) -> None:
         DataError: the folder to write to, or the report, is or lies where it may not be, or there is no cascade.
     """
     out = Path(os.path.realpath(config.out))
-    for given in config.sources:
-        path = Path(os.path.realpath(given.expanduser()))
+    sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
+    for given, path in zip(config.sources, sources, strict=True):
         if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
                 f"--out={config.out} is, or holds, the source {given}, which stays as it is; give another folder"
@@ -108,10 +106,8 @@ def check(config: PrepareConfig) -> None:
             )
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
-    data = config.report.with_suffix(".json")
-    for path in (config.report, data):
+    for path in (config.report, config.report.with_suffix(".json")):
         real = Path(os.path.realpath(path))
-        sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
         if any(real.is_relative_to(source) for source in sources) and not real.is_relative_to(out):
             raise DataError(
                 f"{path} would lie in a source, which stays as it is; give another place: --report=FILE.html"
@@ -146,23 +142,6 @@ def is_report(path: Path) -> bool:
         )
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def judged(pictures: Sequence[Picture], cut: Cut, config: PrepareConfig, keep: Callable[[bytes], object]) -> list[Seen]:
-    """Judge pictures each for itself, in processes.
-
-    Args:
-        pictures: to read.
-        cut: how faces are cut from them.
-        config: of the call.
-        keep: takes the pixels at 96x96 of those that could be read, in order.
-    """
-    work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
-    seen: list[Seen] = []
-    for found, data in spread(cleaning.look, work, config, "judging", len(pictures)):
-        seen += found
-        keep(data)
-    return seen
 
 
 def spread(
@@ -225,73 +204,77 @@ def odd(
     seen: Sequence[Seen], candidates: Sequence[int], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> None:
     """Mark those that look like none of the others, by what the encoder that comes with the program sees."""
+    import torch  # which takes seconds
+
     from gan.device import choose_device
-    from gan.quality import features  # brings torch, which takes seconds
+    from gan.quality import features, metrics
 
     extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
     found = []
     with tqdm(desc="comparing", total=len(candidates), unit=" pictures", disable=None) as bar:
         for start in range(0, len(candidates), 256):
             some = [rows[i] for i in candidates[start : start + 256]]
-            found.append(extractor(pixels[some]).numpy())
+            found.append(extractor(pixels[some]))
             bar.update(len(some))
-    cleaning.mark_odd([seen[i] for i in candidates], np.concatenate(found))
+    distances = metrics.radii(torch.cat(found), cleaning.NEAREST).numpy()
+    cleaning.mark_odd([seen[i] for i in candidates], distances)
 
 
 def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:
     """Cut and write what is kept; what earlier calls wrote of the same pictures and is not among it goes.
 
-    What can no longer be read is marked.
+    Faces are made in a hidden folder and moved when all are there and the manifest names them: what it does not name,
+    or not with that content, is not ours. What can no longer be read is marked.
 
     Raises:
         DataError: there is no room, or the folder cannot be written.
     """
-    kept = [face for face in seen if not face.kind]
+    out = config.out
+    for face in seen:
+        if not face.kind and leads_out(out / cleaning.name_of(face), out):
+            face.kind, face.why = "unreadable", f"{face.picture.folder} is a link that leads out of {out}"
+    kept = {cleaning.name_of(face): face for face in seen if not face.kind}
+    earlier = rows_in(out / MANIFEST) or {}
     try:
-        config.out.mkdir(parents=True, exist_ok=True)
-        names = [cleaning.name_of(face) for face in kept]
-        new = {name: face for name, face in zip(names, kept, strict=True) if not (config.out / name).is_file()}
-        need = sum(face.size[0] * face.size[1] * 3 for face in new.values())  # more than it will be
-        if (free := shutil.disk_usage(config.out).free) < min(need, 2**34) // 4 + RESERVE:
+        out.mkdir(parents=True, exist_ok=True)
+        digests = {name: earlier[name]["sha256"] for name in kept.keys() & earlier if (out / name).is_file()}
+        new = [(name, face) for name, face in kept.items() if not digests.get(name)]
+        need = sum(face.size[0] * face.size[1] * 3 for _, face in new)  # more than it will be
+        if (free := shutil.disk_usage(out).free) < min(need, 2**34) // 4 + RESERVE:
             raise DataError(
-                f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
+                f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {out}; free some, "
                 "or give a folder on another disk: --out=FOLDER"
             )
-        earlier = rows_in(config.out / MANIFEST) or {}
-        planned = {name: {"file": name, "sha256": "", "source": cleaning.place(face)} for name, face in new.items()}
-        save_manifest(config.out, {**planned, **earlier}.values())
-        with unfinished_beside(config.out / ".faces") as unfinished:
-            work = []
-            for i in range(0, len(kept), CHUNK):
-                digests = {name: earlier[name]["sha256"] for name in names[i : i + CHUNK] if name in earlier}
-                work.append((kept[i : i + CHUNK], config.out, unfinished, digests))
-            results = [row for rows in spread(cleaning.write, work, config, "writing", len(kept)) for row in rows]
-        for face, (row, why) in zip(kept, results, strict=True):
-            if row is None:
-                face.kind, face.why = "unreadable", why
-        manifest = {row["file"]: row for row, _ in results if row is not None}
+        with unfinished_beside(out / ".faces") as unfinished:
+            work = [(new[i : i + CHUNK], unfinished) for i in range(0, len(new), CHUNK)]
+            for found, lost in spread(cleaning.write, work, config, "writing", len(new)):
+                digests |= found
+                for name, why in lost.items():
+                    kept[name].kind, kept[name].why = "unreadable", why
+            rows = {name: cleaning.row(name, face, digests[name]) for name, face in kept.items() if not face.kind}
+            write_json(out / MANIFEST, list((earlier | rows).values()))
+            for name, _ in new:
+                if name in rows and not os.path.lexists(out / name):  # else what has that name is the user's by now
+                    (out / name).parent.mkdir(parents=True, exist_ok=True)
+                    move(unfinished / name, out / name)
         # What cannot be read now may have been whole when it was cut.
-        judged_now: dict[str, list[Seen]] = {}
-        for face in seen:
-            if face.kind not in cleaning.NEVER:
-                judged_now.setdefault(cleaning.place(face), []).append(face)
-        others = without(earlier, manifest.keys(), judged_now, config.out)
-        save_manifest(config.out, [*others, *manifest.values()])
+        judged_now = {cleaning.place(face) for face in seen if face.kind not in cleaning.NEVER}
+        others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in judged_now}
+        remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
+        write_json(out / MANIFEST, list((others | rows).values()))
     except OSError as error:
         raise DataError(
-            f"cannot write to {config.out}: {error.strerror or error}; what is written stays, and the same command "
-            "goes on; expected a writable folder with room, else give another: --out=FOLDER"
+            f"cannot write to {out}: {error.strerror or error}; expected a writable folder with room, and the same "
+            "command tries again; else give another: --out=FOLDER"
         ) from error
-    return list(manifest.values())
+    if others:
+        show(f"{len(others):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
+    return list(rows.values())
 
 
-def save_manifest(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write which files of a folder are ours.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    write_text(out / MANIFEST, json.dumps(list(rows), indent=1, ensure_ascii=False))
+def write_json(path: Path, content: object) -> None:
+    """Write what `json` can, for people too."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
@@ -304,53 +287,24 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
         return None
 
 
-def without(
-    earlier: Mapping[str, dict[str, Any]], now: Collection[str], judged_now: Mapping[str, Sequence[Seen]], out: Path
-) -> list[dict[str, Any]]:
-    """Remove what earlier calls wrote of the pictures judged now, nobody has changed since, and is of no use now.
+def leads_out(path: Path, out: Path) -> bool:
+    """Whether a file's folder does not lie in another, or only by a link."""
+    return not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out))
 
-    Args:
-        earlier: rows of the manifest, by name.
-        now: names of what is kept.
-        judged_now: by where a picture lies, what was seen in it.
-        out: the folder.
 
-    Returns:
-        The rows of what they wrote of other pictures, which stays: those may be gone since.
-    """
-    stays, gone = [], 0
-    for name, row in earlier.items():
-        if name in now:
-            continue
+def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
+    """Remove the files of a manifest's rows that nobody has changed since."""
+    gone = 0
+    for name, row in rows.items():
         path = out / name
-        if row["source"] not in judged_now:
-            stays.append(row)
-        elif ".." not in Path(name).parts and not Path(name).is_absolute():
-            with contextlib.suppress(OSError):
-                if not path.is_symlink() and digest_of(name, row, judged_now) == hashed(path.read_bytes()):
-                    path.unlink()
-                    gone += 1
-                    path.parent.rmdir()  # where it was the last
+        ours = not path.is_symlink() and not leads_out(path, out)
+        with contextlib.suppress(OSError):
+            if ours and hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]:
+                path.unlink()
+                gone += 1
+                path.parent.rmdir()  # where it was the last
     if gone:
         show(f"{gone:,} faces of an earlier call removed from {printable(str(out))}: this one leaves them out")
-    if stays:
-        show(f"{len(stays):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
-    return stays
-
-
-def digest_of(name: str, row: Mapping[str, Any], judged_now: Mapping[str, Sequence[Seen]]) -> str:
-    """What a face's file was when it was written; a call that was interrupted did not say it. Empty if unknown."""
-    if row["sha256"]:
-        return row["sha256"]
-    faces = [face for face in judged_now[row["source"]] if face.digest and cleaning.name_of(face) == name]
-    with contextlib.suppress(Exception):  # its picture has changed since, say
-        return hashed(cleaning.content(faces[0]))
-    return ""
-
-
-def hashed(data: bytes) -> str:
-    """The digest that manifests have."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:

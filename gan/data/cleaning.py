@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +27,7 @@ from PIL import Image
 
 from config import DataError
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, upright
-from gan.files import move, printable
+from gan.files import printable
 
 SIZE = 96
 """Height and width at which pictures are judged, pixels: those that the encoder knows."""
@@ -476,32 +476,18 @@ def mark_copies(seen: Sequence[Seen]) -> None:
                     clean[i].kind, clean[i].why = "alike", clean[other].picture.about
 
 
-def mark_odd(seen: Sequence[Seen], features: np.ndarray) -> None:
-    """Mark those without a fault that are far from all others.
+def mark_odd(seen: Sequence[Seen], distances: np.ndarray) -> None:
+    """Mark those that are far from all others.
 
     Args:
         seen: what is judged.
-        features: of each, (N, D).
+        distances: of each to its `NEAREST`-th neighbour, (N,).
     """
-    places = np.array([i for i, face in enumerate(seen) if not face.kind], np.int64)
-    if len(places) < LEAST:
-        return
-    points = np.asarray(features[places], np.float32)
-    squares = (points**2).sum(1)
-    distances = np.empty(len(points), np.float32)
-    block = max(1, BLOCK // len(points))
-    for start in range(0, len(points), block):
-        some = points[start : start + block]
-        square = squares[start : start + block, None] + squares[None] - 2 * some @ points.T
-        distances[start : start + block] = np.sqrt(np.partition(square, NEAREST, 1)[:, NEAREST].clip(0))
     usual = np.median(distances)
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
-    for place, distance in zip(places, distances, strict=True):
+    for face, distance in zip(seen, distances, strict=True):
         if distance > usual + ODD * deviation:
-            seen[place].kind, seen[place].why = (
-                "odd",
-                f"{(distance - usual) / deviation:.0f} deviations from the others",
-            )
+            face.kind, face.why = "odd", f"{(distance - usual) / deviation:.0f} deviations from the others"
 
 
 def name_of(face: Seen) -> str:
@@ -518,49 +504,33 @@ def copied(face: Seen) -> bool:
     return face.box is None and not face.animated
 
 
-def write(
-    faces: Sequence[Seen], out: Path, unfinished: Path, earlier: Mapping[str, str]
-) -> list[tuple[dict[str, Any] | None, str]]:
-    """Cut faces and write each into the file that `name_of` says; never half a file. What is there already stays.
-
-    Args:
-        faces: to write.
-        out: folder for them.
-        unfinished: folder for files that are being written, on the same disk.
-        earlier: what earlier calls wrote: SHA-256 by name.
+def write(faces: Sequence[tuple[str, Seen]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Cut faces and write each into a folder under its name.
 
     Returns:
-        For each face its row of the manifest (file, sha256, source, box, width, height), or None and the reason.
+        SHA-256 of each; and for those that cannot be read any more, the reasons.
 
     Raises:
         OSError: it cannot be written.
     """
-    rows: list[tuple[dict[str, Any] | None, str]] = []
-    for face in faces:
-        name = name_of(face)
-        path = out / name
-        about = {"source": place(face), "box": face.box, "width": face.size[0], "height": face.size[1]}
-        if path.is_file() and earlier.get(name):
-            rows.append(({"file": name, "sha256": earlier[name], **about}, ""))
-            continue
+    digests: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for name, face in faces:
         try:
             data = content(face)
         except Exception as error:  # it has changed since it was judged, say
-            rows.append((None, reason(error)))
+            lost[name] = reason(error)
             continue
-        row = {"file": name, "sha256": hashlib.sha256(data).hexdigest(), **about}
-        if path.is_file():  # of a call that was interrupted; what differs from that digest is the user's by now
-            rows.append((row, ""))
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out)):
-            rows.append((None, f"{path.parent} is a link that leads out of {out}"))
-            continue
-        temporary = unfinished / f"{os.getpid()}-{path.name}"  # another process may write a face of that name
-        temporary.write_bytes(data)
-        move(temporary, path)
-        rows.append((row, ""))
-    return rows
+        digests[name] = hashlib.sha256(data).hexdigest()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return digests, lost
+
+
+def row(name: str, face: Seen, digest: str) -> dict[str, Any]:
+    """A face's row of the manifest."""
+    about = {"file": name, "sha256": digest, "source": place(face), "box": face.box}
+    return {**about, "width": face.size[0], "height": face.size[1]}
 
 
 def place(face: Seen) -> str:
@@ -583,14 +553,11 @@ def content(face: Seen) -> bytes:
     return made.getvalue()
 
 
-def thumbnails(pixels: np.ndarray) -> list[bytes]:
-    """Pixels (N, S, S, 3) -> JPEG files, for a report."""
-    found = []
-    for face in pixels:
-        file = io.BytesIO()
-        Image.fromarray(face).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
-        found.append(file.getvalue())
-    return found
+def thumbnail(pixels: np.ndarray) -> bytes:
+    """Pixels (S, S, 3) -> a JPEG file, for a report."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
+    return file.getvalue()
 
 
 def plain_name(name: str) -> str:

@@ -21,7 +21,6 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import BinaryIO
 
@@ -129,10 +128,6 @@ def open_pack(
                 f"cannot write the pack of {data_path} to {packs}: {error.strerror or error}; expected a writable "
                 "folder with room; change that, or run from another folder"
             ) from error
-        except BrokenProcessPool as error:
-            raise DataError(
-                f"a process that decodes {data_path} died, perhaps for want of memory; lower --num_workers"
-            ) from error
         finally:
             torchvision_data.open_dataset.cache_clear()
         held = _hold(folder)
@@ -142,8 +137,7 @@ def open_pack(
         pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it anew") from error
-    if held is not None:
-        weakref.finalize(pixels, os.close, held)
+    weakref.finalize(pixels, held)
     origin = "drawn" if data_path == SYNTHETIC else f"from {data_path}"
     say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
     if pack.rejected:
@@ -162,22 +156,15 @@ def open_pack(
     return pack
 
 
-def _hold(folder: Path) -> int | None:
-    """Mark a pack as opened now, and lock it, so that nobody deletes it until what is returned is closed."""
-    with contextlib.suppress(OSError):  # there is none, it is only read, or the disk knows no locks
-        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
-        try:
-            if fcntl is not None and descriptor is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while it is being deleted
-            if (folder / "pack.json").is_file():
-                with contextlib.suppress(OSError):
-                    os.utime(folder)
-                held, descriptor = descriptor, None
-                return held
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-    return None
+def _hold(folder: Path) -> Callable[[], None]:
+    """Mark a pack as opened now, and lock it, so that nobody deletes it until what is returned is called."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # none, only read, or the disk knows no locks
+        stack.enter_context(_locked(folder, shared=True))  # waits while it is being deleted
+        if (folder / "pack.json").is_file():
+            with contextlib.suppress(OSError):
+                os.utime(folder)
+            return stack.pop_all().close
+    return lambda: None
 
 
 def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
@@ -226,7 +213,7 @@ def _find(data_path: Path) -> list[Listed]:
         return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
     if torchvision_data.is_dataset(data_path):
         name, folder = torchvision_data.split(data_path)
-        return [(name, 0, 0), *sorted(_files(folder))]
+        return [(name, 0, 0), *_below(folder, ("",))]
     root = str(data_path)
     try:
         is_folder = stat.S_ISDIR(os.stat(root).st_mode)
@@ -238,41 +225,34 @@ def _find(data_path: Path) -> list[Listed]:
             raise DataError(f"{data_path} is a file but no zip; expected a folder of pictures or a zip; {GIVE}")
         return [_listed(root, data_path.name)]
 
+    return _below(data_path, (*SUFFIXES, ".zip"))
+
+
+def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
+    """The visible files below a folder with one of the endings, in order, but those of runs; and unreadable folders."""
     found: list[Listed] = []
+    seen: set[str] = set()
+    runs = os.path.abspath(config.RUNS)
 
     def unreadable(error: OSError) -> None:
-        if error.filename == root:
-            what = f"cannot read {data_path}: {error.strerror}; expected a readable folder"
+        if error.filename == str(root):
+            what = f"cannot read {root}: {error.strerror}; expected a readable folder"
             raise DataError(f"{what}; change its permissions or {GIVE}") from error
         found.append(_listed(error.filename, Path(error.filename).relative_to(root).as_posix()))
 
-    seen: set[str] = set()
     for folder, subfolders, names in os.walk(root, onerror=unreadable, followlinks=True):
         real = os.path.realpath(folder)
         if real in seen:  # links can lead round in circles
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = sorted(name for name in subfolders if is_visible(name) and not _has_runs(folder, name))
+        wanted = (n for n in subfolders if is_visible(n) and os.path.abspath(os.path.join(folder, n)) != runs)
+        subfolders[:] = sorted(wanted)  # preview grids of runs are no faces
         below = Path(folder).relative_to(root)
         for name in filter(is_visible, names):
-            if name.lower().endswith((*SUFFIXES, ".zip")):
+            if name.lower().endswith(endings):
                 found.append(_listed(os.path.join(folder, name), (below / name).as_posix()))
     return sorted(found)
-
-
-def _files(folder: Path) -> Iterator[Listed]:
-    """All files below a folder but hidden ones, packs among them, and runs."""
-    for below, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if is_visible(name) and not _has_runs(below, name)]
-        for name in filter(is_visible, names):
-            path = os.path.join(below, name)
-            yield _listed(path, Path(path).relative_to(folder).as_posix())
-
-
-def _has_runs(folder: str, name: str) -> bool:
-    """Whether a subfolder is where runs are kept, whose preview grids are no faces."""
-    return os.path.abspath(os.path.join(folder, name)) == os.path.abspath(config.RUNS)
 
 
 def _listed(path: str, name: str) -> Listed:
@@ -384,14 +364,14 @@ def unfinished_beside(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, wait: bool = False) -> Iterator[None]:
+def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
     """Lock a folder until the end, also a violent one, of this process; OSError when another has it, unless waiting."""
     if fcntl is None:  # Windows, where nobody can remove what another process has open
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)
@@ -407,47 +387,38 @@ def _write_faces(
     """
     hashes: list[int] = []
     rejected: list[str] = []
-    face = math.prod(shape)
-    with path.open("wb+", buffering=0) as out:  # no buffer: workers write into it too
-        start = _write_header(out, 0, shape)
-        chunks = range(0, len(pictures), CHUNK)
-        work = [(root, pictures[i : i + CHUNK], shape, path, start + i * face) for i in chunks]
-        with (
-            contextlib.closing(in_processes(_decode, work, workers)) as done,
-            tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
-        ):
-            said = time.monotonic()
-            for (*_, offset), (crcs, broken) in zip(work, done, strict=True):
-                end = start + len(hashes) * face
-                if end < offset:  # pictures before were rejected: close the gap
-                    out.seek(offset)
-                    faces = out.read(len(crcs) * face)
-                    out.seek(end)
-                    out.write(faces)
-                hashes += crcs
-                rejected += broken
-                bar.update(len(crcs) + len(broken))
-                if bar.disable and time.monotonic() - said > 10:
-                    said = time.monotonic()
-                    say(f"packed {len(hashes):,} of {len(pictures):,}")
-        out.truncate(start + len(hashes) * face)
+    work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
+    with (
+        path.open("wb") as out,
+        contextlib.closing(in_processes(_decode, work, workers)) as done,
+        tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
+    ):
+        _write_header(out, 0, shape)
+        said = time.monotonic()
+        for pixels, crcs, broken in done:
+            out.write(pixels)
+            hashes += crcs
+            rejected += broken
+            bar.update(len(crcs) + len(broken))
+            if bar.disable and time.monotonic() - said > 10:
+                said = time.monotonic()
+                say(f"packed {len(hashes):,} of {len(pictures):,}")
         _write_header(out, len(hashes), shape)
     return hashes, rejected
 
 
-def _write_header(file: BinaryIO, faces: int, shape: Shape) -> int:
+def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
     """Write the header of an .npy file, equally long for any number of faces: NumPy leaves space for it to grow."""
     file.seek(0)
     about = {"descr": "|u1", "fortran_order": False, "shape": (faces, *shape)}
     np.lib.format.write_array_header_1_0(file, about)
-    return file.tell()
 
 
-def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset: int) -> tuple[list[int], list[str]]:
-    """Decode pictures and write the faces into a file, one after another from an offset in bytes.
+def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[str]]:
+    """Decode pictures.
 
     Returns:
-        crc32 of each face; and a line for each picture that gave none.
+        The pixels of the faces; crc32 of each; and a line for each picture that gave none.
     """
     faces: list[bytes] = []
     rejected: list[str] = []
@@ -460,10 +431,7 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape, out: Path, offset
                     faces.append(_face(image, shape).tobytes())
             except Exception as error:
                 rejected.append(rejection(f"{name}/{member}" if member else name, error))
-    with out.open("rb+") as file:
-        file.seek(offset)
-        file.write(b"".join(faces))
-    return [zlib.crc32(face) for face in faces], rejected
+    return b"".join(faces), [zlib.crc32(face) for face in faces], rejected
 
 
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:

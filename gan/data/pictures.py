@@ -10,23 +10,22 @@ import contextlib
 import functools
 import io
 import itertools
-import multiprocessing
 import os
-import signal
+import pickle
+import queue
 import stat
+import subprocess
 import sys
-import threading
-import types
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
+from config import DataError
 from gan.files import printable
 
 AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
@@ -114,68 +113,65 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
         workers: processes; few pictures are done in this one.
 
     Raises:
-        BrokenProcessPool: one of them died.
+        DataError: one of them died.
     """
-    workers = min(workers, len(work), 61)  # more are impossible on Windows
+    workers = min(workers, len(work))
     if workers < 2 or len(work) * CHUNK < FEW:
         try:
             yield from itertools.starmap(function, work)
         finally:
             _zip.cache_clear()
         return
-    context = multiprocessing.get_context("spawn")
-    stopped, stop = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (stopped,))
-    waiting = collections.deque()
-    try:
+    # Not multiprocessing's, which would import the main module, and torch with it. Ctrl-C is not for them.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from gan.data import pictures; pictures.serve()"
+    group: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask(arguments: tuple[Any, ...]) -> T:
+        process = idle.get()
+        try:
+            pickle.dump((function, arguments), process.stdin)
+            process.stdin.flush()
+            answer = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as ended:
+            what = "a process that reads pictures died, perhaps for want of memory"
+            raise DataError(f"{what}; lower --num_workers") from ended
+        finally:
+            idle.put(process)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def end(process: subprocess.Popen[Any]) -> None:
+        with contextlib.suppress(OSError), process:  # it may have died
+            process.kill()
+
+    waiting: collections.deque[Future[T]] = collections.deque()
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for a process
+        for _ in range(workers):
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **group}
+            idle.put(process := subprocess.Popen([sys.executable, "-c", code], **pipes))
+            stack.callback(end, process)
         for arguments in work:
-            with _spawning():
-                waiting.append(pool.submit(function, *arguments))
-            if len(waiting) == 4 * workers:
+            waiting.append(pool.submit(ask, arguments))
+            if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-        pool.shutdown()
-    finally:
-        stop.close()
-        pool.shutdown(cancel_futures=True)
 
 
-@contextlib.contextmanager
-def _spawning() -> Iterator[None]:
-    """Hide the main module, which a process spawned meanwhile would import, and torch with it, for nothing.
-
-    And hold Ctrl-C back: here until the process has been told what it is, and there, where the mask is inherited, until
-    `_start_worker`. Either would show a second traceback. Here the mask alone does not do: another thread, such as one
-    of numpy's, takes the signal, and Python interrupts the main one all the same.
-    """
-    main = sys.modules["__main__"]
-    held: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)
-    holds = handler is not None and threading.current_thread() is threading.main_thread()
-    if holds:
-        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "pthread_sigmask") else None
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if holds:
-            signal.signal(signal.SIGINT, handler)
-            if held:
-                signal.raise_signal(signal.SIGINT)
-
-
-def _start_worker(stopped: Connection) -> None:
-    """Make a worker end when, and only when, the packing process closes its end of the pipe or dies."""
-
-    def wait() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            stopped.recv()
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too, but is not theirs to answer
-    threading.Thread(target=wait, daemon=True).start()
+def serve() -> NoReturn:
+    """What such a process does: it calls the functions that come in, and ends with the process that sends them."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            function, arguments = pickle.load(sys.stdin.buffer)
+            try:
+                answer = function(*arguments)
+            except Exception as error:
+                answer = error
+            pickle.dump(answer, sys.stdout.buffer)
+            sys.stdout.flush()
+    os._exit(0)  # without a word about pipes that nobody reads

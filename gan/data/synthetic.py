@@ -46,45 +46,25 @@ HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
 }
 """Hair colours, and the eye colours that go with each."""
 
-EYES: dict[str, Color] = {
-    "brown": (150, 88, 60),
-    "amber": (232, 160, 48),
-    "red": (214, 58, 70),
-    "pink": (232, 96, 150),
-    "violet": (144, 92, 214),
-    "blue": (64, 124, 224),
-    "teal": (40, 172, 178),
-    "green": (72, 166, 92),
-}
-SKIN: dict[str, Color] = {
-    "porcelain": (255, 240, 230),
-    "fair": (255, 230, 212),
-    "peach": (252, 218, 192),
-    "tan": (232, 184, 146),
-    "brown": (186, 132, 100),
-}
+
+def _colours(table: str) -> dict[str, Color]:
+    """Names and colours, the latter as in CSS without the sign: "red d63a46, pink e86096"."""
+    pairs = (entry.split() for entry in table.split(","))
+    return {name: (red, green, blue) for name, code in pairs for red, green, blue in [bytes.fromhex(code)]}
+
+
+EYES = _colours(
+    "brown 96583c, amber e8a030, red d63a46, pink e86096, violet 905cd6, blue 407ce0, teal 28acb2, green 48a65c"
+)
+SKIN = _colours("porcelain fff0e6, fair ffe6d4, peach fcdac0, tan e8b892, brown ba8464")
 SKIN_WEIGHTS = (4, 6, 4, 2, 1)
-CLOTHES: dict[str, Color] = {
-    "navy": (66, 78, 128),
-    "red": (206, 78, 84),
-    "cream": (246, 236, 214),
-    "mint": (160, 212, 190),
-    "grey": (128, 132, 148),
-    "violet": (142, 116, 182),
-    "yellow": (246, 204, 110),
-    "white": (250, 250, 252),
-}
-BACKGROUNDS: dict[str, Color] = {
-    "sky": (190, 222, 246),
-    "rose": (252, 214, 222),
-    "mint": (206, 240, 222),
-    "lemon": (254, 242, 196),
-    "lilac": (222, 212, 246),
-    "sand": (240, 226, 206),
-    "white": (250, 249, 247),
-    "dusk": (140, 146, 190),
-    "coral": (250, 196, 176),
-}
+CLOTHES = _colours(
+    "navy 424e80, red ce4e54, cream f6ecd6, mint a0d4be, grey 808494, violet 8e74b6, yellow f6cc6e, white fafafc"
+)
+BACKGROUNDS = _colours(
+    "sky bedef6, rose fcd6de, mint cef0de, lemon fef2c4, lilac ded4f6, sand f0e2ce, white faf9f7, dusk 8c92be, "
+    "coral fac4b0"
+)
 FACE_SHAPES = {"round": (27.5, 80, 17.5, 9.0), "oval": (26, 83, 15.0, 7.0), "pointed": (26.5, 85, 13.5, 4.0)}
 """Half the width at the cheeks, the chin's height, half the width at the jaw, half the width of the chin."""
 
@@ -192,11 +172,8 @@ def attributes(dice: Dice) -> Attributes:
 
 def mix(a: Color, b: Color, share: float) -> Color:
     """The colour between `a` and `b` with that share of `b`."""
-    return (
-        int(a[0] + (b[0] - a[0]) * share + 0.5),
-        int(a[1] + (b[1] - a[1]) * share + 0.5),
-        int(a[2] + (b[2] - a[2]) * share + 0.5),
-    )
+    red, green, blue = (int(x + (y - x) * share + 0.5) for x, y in zip(a, b, strict=True))
+    return red, green, blue
 
 
 def _basis(samples: int) -> list[np.ndarray]:
@@ -441,20 +418,16 @@ class Portrait:
         elif self.shown.collar == "round":
             self.trace(curve([(-9, y), (-7, y + 6), (0, y + 9), (7, y + 6), (9, y)]), accent, 3)
         else:
-            self.both(
-                lambda s: self.fill(
-                    curve([(s * 7, y - 5), (s * 24, y - 4), (s * 22, y + 9), (s * 3, y + 12)], True), self.cloth, line
-                )
-            )
+            hood = np.array([(7, y - 5), (24, y - 4), (22, y + 9), (3, y + 12)])
+            self.both(lambda s: self.fill(curve(hood * (s, 1), True), self.cloth, line))
 
     def head(self) -> None:
         """Ears and face."""
         w, c = self.wide, self.chin
         if self.shown.back in ("buns", "side tail", "short", "twin tails"):
             self.both(lambda s: self.fill(ellipse(s * (w + 0.5), 60, 4.5, 7), self.skin, self.skin_line))
-            self.both(
-                lambda s: self.trace(curve([(s * (w + 2), 56), (s * (w + 3), 60), (s * w, 63)]), self.skin_dark, 0.9)
-            )
+            inner = np.array([(w + 2, 56), (w + 3, 60), (w, 63)])
+            self.both(lambda s: self.trace(curve(inner * (s, 1)), self.skin_dark, 0.9))
         right = [(w - 3, 30), (w, 48), (w - 1, 60), (self.jaw + 4, c - 9), (self.tip, c - 1.5)]
         left = [(-x, y) for x, y in reversed(right)]
         bottom = (self.turn * 0.5, c)
@@ -464,23 +437,19 @@ class Portrait:
         """Blush, nose and mouth."""
         t, c = self.turn, self.chin
         if self.shown.blush:
-            for grow, share in ((1.0, 0.16), (0.65, 0.2)):
-                self.both(
-                    lambda s, g=grow, p=share: self.tint(ellipse(s * 17 + t, 68.5, 6.5 * g, 3.6 * g), (246, 96, 110), p)
-                )
-        self.fill(
-            brush([(t * 1.5 - 0.9, 66.6), (t * 1.5 + 0.4, 68), (t * 1.5 + 0.9, 67.4)], 1.0, 0.3, 0.3), self.skin_line
-        )
+            for g, share, s in ((1.0, 0.16, -1.0), (1.0, 0.16, 1.0), (0.65, 0.2, -1.0), (0.65, 0.2, 1.0)):
+                self.tint(ellipse(s * 17 + t, 68.5, 6.5 * g, 3.6 * g), (246, 96, 110), share)
+        nose = [(t * 1.5 - 0.9, 66.6), (t * 1.5 + 0.4, 68), (t * 1.5 + 0.9, 67.4)]
+        self.fill(brush(nose, 1.0, 0.3, 0.3), self.skin_line)
         x, y = t * 1.2, (68 + c) / 2 - 0.6
         kind, red = self.shown.mouth, mix(self.skin, (196, 52, 66), 0.75)
         if kind == "smile":
             self.fill(brush([(x - 4.5, y - 0.8), (x, y + 1), (x + 4.5, y - 0.8)], 1.3, 0.5, 0.5), self.skin_line)
         elif kind in ("open smile", "grin"):
             deep = 4.6 if kind == "open smile" else 3.2
-            lips = curve(
-                [(x + 5, y - 1.2), (x + 3, y + deep * 0.7), (x, y + deep), (x - 3, y + deep * 0.7), (x - 5, y - 1.2)]
-            )
-            self.fill(lips, (172, 52, 64), self.skin_line)
+            corner, low = y - 1.2, y + deep * 0.7
+            lips = [(x + 5, corner), (x + 3, low), (x, y + deep), (x - 3, low), (x - 5, corner)]
+            self.fill(curve(lips), (172, 52, 64), self.skin_line)
             if kind == "grin":
                 self.fill([(x - 4, y - 0.8), (x + 4, y - 0.8), (x + 3.2, y + 0.6), (x - 3.2, y + 0.6)], WHITE)
             else:
@@ -546,12 +515,8 @@ class Portrait:
     def brow(self, x: float, y: float, side: float, slant: float) -> None:
         """The line above an eye."""
         lift = {"surprised": -1.5, "grin": 0.5, "flat": 0.8}.get(self.shown.mouth, 0.0) + self.turn * 0.1
-        ends = [
-            (x - side * 6, y + 1.4 + slant * 5 + lift),
-            (x + side * 1, y - 0.6 + lift),
-            (x + side * 8, y + 1.8 - slant * 5 + lift),
-        ]
-        self.brows.append(brush(ends, 1.7, 0.7, 0.2))
+        inner, outer = (x - side * 6, y + 1.4 + slant * 5 + lift), (x + side * 8, y + 1.8 - slant * 5 + lift)
+        self.brows.append(brush([inner, (x + side * 1, y - 0.6 + lift), outer], 1.7, 0.7, 0.2))
 
     def crown(self) -> np.ndarray:
         """The outer edge of the hair in front, from the left ear over the top to the right."""
@@ -609,9 +574,8 @@ class Portrait:
         root = (self.dice.between(-4, 4) + self.turn * 0.4, 8.0)
         for x, y in self.notches:
             top = (x + (root[0] - x) * 0.62, y + (root[1] - y) * 0.62)
-            self.fill(
-                brush([(x, y), (x + (root[0] - x) * 0.25, y - (y - root[1]) * 0.33), top], 1.3, 0.9), self.hair_dark
-            )
+            middle = x + (root[0] - x) * 0.25, y - (y - root[1]) * 0.33
+            self.fill(brush([(x, y), middle, top], 1.3, 0.9), self.hair_dark)
         self.shine()
         if self.dice.chance(0.3):
             s = self.side
@@ -641,9 +605,8 @@ class Portrait:
             self.bow(s * 17, 11, 1.25, color, line)
         elif kind == "clips":
             for x, y in ((17, 40), (19, 35)):
-                self.fill(
-                    brush([(s * x, y), (s * (x + 4), y + 1), (s * (x + 8), y + 3.5)], 2.4, 0.8, 0.8), color, line, 0.6
-                )
+                clip = [(s * x, y), (s * (x + 4), y + 1), (s * (x + 8), y + 3.5)]
+                self.fill(brush(clip, 2.4, 0.8, 0.8), color, line, 0.6)
         elif kind == "band":
             w = self.wide
             band = [(-w - 2, 36), (-w + 5, 19), (-11, 10.5), (0, 8.8), (11, 10.5), (w - 5, 19), (w + 2, 36)]
@@ -655,24 +618,15 @@ class Portrait:
             self.fill(ellipse(x, y, 2.2, 2.2), (250, 208, 96))
         elif kind == "cat ears":
             for t in (-1, 1):
-                self.fill(
-                    curve([(t * 9, 9), (t * 18, -7), (t * 23, -10), (t * 27, 2), (t * 27, 22)]),
-                    self.hair,
-                    self.hair_line,
-                )
+                ear = [(t * 9, 9), (t * 18, -7), (t * 23, -10), (t * 27, 2), (t * 27, 22)]
+                self.fill(curve(ear), self.hair, self.hair_line)
                 self.fill(curve([(t * 14, 7), (t * 20, -3), (t * 23, 0), (t * 24, 12)]), (250, 190, 192))
 
     def bow(self, x: float, y: float, grow: float, color: Color, line: Color) -> None:
         """A bow of ribbon."""
         for t in (-1, 1):
-            wing = [
-                (x, y),
-                (x + t * 6 * grow, y - 6 * grow),
-                (x + t * 10 * grow, y - 3 * grow),
-                (x + t * 10 * grow, y + 4 * grow),
-                (x + t * 5 * grow, y + 4 * grow),
-            ]
-            self.fill(curve(wing, closed=True), color, line)
+            wing = np.array([(0, 0), (t * 6, -6), (t * 10, -3), (t * 10, 4), (t * 5, 4)]) * grow
+            self.fill(curve(moved(wing, x, y), closed=True), color, line)
         self.fill(ellipse(x, y, 2.6 * grow, 3 * grow), mix(color, WHITE, 0.25), line)
 
     def glasses(self) -> None:
@@ -681,19 +635,8 @@ class Portrait:
         tall = self.dice.pick((9.5, 11.0))
         for s in (-1, 1):
             x = s * 14.6 + self.turn
-            rim = curve(
-                [
-                    (x - 11, 60),
-                    (x - 9, 60 - tall),
-                    (x, 59 - tall),
-                    (x + 9, 60 - tall),
-                    (x + 11, 60),
-                    (x + 8, 60 + tall),
-                    (x, 61 + tall),
-                    (x - 8, 60 + tall),
-                ],
-                True,
-            )
+            upper = [(x - 11, 60), (x - 9, 60 - tall), (x, 59 - tall), (x + 9, 60 - tall)]
+            rim = curve([*upper, (x + 11, 60), (x + 8, 60 + tall), (x, 61 + tall), (x - 8, 60 + tall)], True)
             self.tint(rim, WHITE, 0.16)
             self.trace(np.concatenate([rim, rim[:1]]), frame, 1.2)
             self.trace([(x + s * 11, 59), (s * (self.wide + 2), 57)], frame, 1.2)

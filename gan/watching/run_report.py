@@ -7,10 +7,10 @@ import contextlib
 import io
 import time
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from gan import images
@@ -36,7 +36,10 @@ REFRESH = 30
 
 COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
 
-STYLE = """
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+{% if training %}<meta http-equiv="refresh" content="{{ refresh }}">{% endif %}
+<title>{{ name }}</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 1.5rem auto; padding: 0 1rem; color: #222;
        background: #fff; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
@@ -49,6 +52,25 @@ figure { margin: 0; } figcaption, .quiet { color: #555; font-size: .85rem; }
 img { width: 100%; }
 table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1.2em 0 0; vertical-align: top; }
 .options { columns: 3 18rem; } tr { break-inside: avoid; }
+</style>
+{% macro figure(content, caption, kind="jpeg") %}
+<figure><figcaption>{{ caption }}</figcaption>
+<img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></figure>
+{% endmacro %}
+<h1>{{ name }}</h1>
+<p class=quiet>{{ measured }}{% if training and measured %}It trains, and this page is rewritten every two or three
+minutes; last {{ now }}. Where that is long ago it was killed, and <code>{{ again }}</code> goes on from its last save.
+{%- else %}{{ "Written" if measured else "Nothing measured yet." }} {{ now }}{% endif %}</p>
+{% if verdict %}
+<p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
+{% endif %}
+<div class=pictures>
+{% for title, picture in pictures %}{{ figure(picture, title) }}{% endfor %}
+</div>
+<h2>Curves</h2><div class=curves>
+{% for title, svg in drawings.items() %}{{ figure(svg, title, "svg+xml") }}{% endfor %}
+</div>
+<h2>Options</h2><div class=options>{{ options|safe }}</div>
 """
 
 
@@ -120,65 +142,44 @@ class RunReport:
         return []
 
     def _page(self, training: bool) -> str:
-        name = escape(self.path.parent.name)
-        parts = [
-            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-            "style-src 'unsafe-inline'\">",
-            f'<meta http-equiv="refresh" content="{REFRESH}">' if training else "",
-            f"<title>{name}</title><style>{STYLE}</style><h1>{name}</h1>",
-            f"<p class=quiet>{self._where(training)}</p>",
-            self._verdict(),
-            "<div class=pictures>",
-            *(_figure(images.encoded(pixels), title) for title, pixels in self.pictures.values()),
-            self._over_time(training),
-            "</div>",
-            "<h2>Curves</h2><div class=curves>",
-            *(_figure(svg, title, "svg+xml") for title, svg in self._drawings().items()),
-            "</div><h2>Options</h2>",
-            f"<div class=options>{options_table(self.options)}</div>",
-        ]
-        return "\n".join(filter(None, parts)) + "\n"
-
-    def _where(self, training: bool) -> str:
-        now = time.strftime("%Y-%m-%d %H:%M")
-        if not self.curves.rows and not self.curves.waiting:
-            return f"Nothing measured yet. {now}"
         images_seen, seconds = self.curves.column("seconds")
-        text = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
-        if not training:
-            return f"{text}Written {now}"
-        again = escape(f"python train.py --resume={as_word(self.path.parent)}")
-        return (
-            f"{text}It trains, and this page is rewritten every two or three minutes; last {now}. Where that is long "
-            f"ago it was killed, and <code>{again}</code> goes on from its last save."
+        measured = ""
+        if len(seconds):
+            measured = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
+        pictures = [*self.pictures.values(), *self._over_time(training)]
+        return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(
+            name=self.path.parent.name,
+            training=training,
+            refresh=REFRESH,
+            now=time.strftime("%Y-%m-%d %H:%M"),
+            measured=measured,
+            again=f"python train.py --resume={as_word(self.path.parent)}",
+            verdict=self.verdict,
+            pictures=[(title, images.encoded(pixels)) for title, pixels in pictures],
+            drawings=self._drawings(),
+            options=options_table(self.options),
+            base64=base64.b64encode,
         )
 
-    def _verdict(self) -> str:
-        if self.verdict is None:
-            return ""
-        kind = "trouble" if self.verdict.trouble else "well"
-        return f'<p class="verdict {kind}"><b>{escape(self.verdict.short)}</b><br>{escape(self.verdict.text)}</p>'
-
-    def _over_time(self, training: bool) -> str:
-        """The first row of some of the grids, one below another."""
+    def _over_time(self, training: bool) -> list[tuple[str, np.ndarray]]:
+        """The first row of some of the grids, one below another, as a picture with its title; or none."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
-            return ""
+            return []
         chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
         before, self.rows = self.rows, {}
         for file in chosen:
             with contextlib.suppress(OSError):  # cut short, when the power went
                 self.rows[file] = before[file] if file in before else _first_row(file)
         if not self.rows:
-            return ""
+            return []
         size = next(reversed(self.rows.values())).shape
         rows = {file: row for file, row in self.rows.items() if row.shape == size}  # others are of another run
         steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
         film = self.path.with_name("timelapse.webp")
         more = "" if training or not film.is_file() else f"; as a film: {film}"
         caption = f"On the way: {LATENTS} latents, from above at steps {steps}{more}"
-        return _figure(images.encoded(np.concatenate(list(rows.values()))), caption)
+        return [(caption, np.concatenate(list(rows.values())))]
 
     def _drawings(self) -> dict[str, bytes]:
         drawn = {}
@@ -202,12 +203,6 @@ class RunReport:
 def _first_row(file: Path) -> np.ndarray:
     grid = images.load_picture(file)
     return grid[: grid.shape[1] // LATENTS].copy()
-
-
-def _figure(content: bytes, caption: str, kind: str = "jpeg") -> str:
-    data = base64.b64encode(content).decode()
-    caption = escape(caption)
-    return f'<figure><figcaption>{caption}</figcaption><img alt="" src="data:image/{kind};base64,{data}"></figure>'
 
 
 def _drawing(draw: Any) -> bytes:

@@ -88,7 +88,8 @@ def folder() -> Path:
 
 def missing(static: Path) -> list[Asset]:
     """Which files a folder lacks, or has with another content."""
-    return [asset for asset in ASSETS if not _is_good(asset, static / asset.place)]
+    places = ((asset, static / asset.place) for asset in ASSETS)
+    return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
 
 
 def page(own: Path) -> Path | None:
@@ -195,19 +196,15 @@ def _npm() -> list[str] | None:
 
 def _keep(asset: Asset, static: Path, content: bytes) -> bool:
     """Write a file into the cache if it is the right one."""
-    if hashlib.sha256(content).hexdigest() != asset.sha256:
+    if not _is_good(asset, content):
         return False
-    path = static / asset.place
-    with replacing(path) as temporary:
+    with replacing(static / asset.place) as temporary:
         temporary.write_bytes(content)
     return True
 
 
-def _is_good(asset: Asset, path: Path) -> bool:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest() == asset.sha256
-    except OSError:
-        return False
+def _is_good(asset: Asset, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == asset.sha256
 
 
 def main() -> int:

@@ -308,22 +308,12 @@ def connect(address: str, port: int, env: str) -> Any:
             return answer
 
     untyped: Any = visdom.Visdom  # its stub lacks what is used here
-
-    class Client(untyped):
-        @property
-        def session(self) -> Any:
-            if self._session is None:
-                session = super().session
-                session.trust_env = False  # a proxy of the surroundings is not for this machine
-                session.mount("http://", Impatient())
-                session.mount("https://", Impatient())
-            return self._session
-
     # Without `send` it does not ask for things at its beginning that nobody needs here.
-    client: Any = Client(
-        server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False
-    )
+    client = untyped(server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False)
     client.send = True
+    client.session.trust_env = False  # a proxy of the surroundings is not for this machine
+    for protocol in ("http://", "https://"):
+        client.session.mount(protocol, Impatient())
     return client
 
 

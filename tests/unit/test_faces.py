@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import types
 import warnings
@@ -565,12 +564,14 @@ def test_disk_that_fills_up_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "No space left on device" in refused(put(tmp_path / "data", "0.png", "1.png"))
 
 
-def test_worker_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dead(*_: object) -> None:
-        raise faces.BrokenProcessPool
+def test_worker_that_dies() -> None:
+    with pytest.raises(DataError, match="lower --num_workers"):
+        list(pictures.in_processes(os._exit, [(1,)] * 10, 2))
 
-    monkeypatch.setattr(faces, "_decode", dead)
-    assert "lower --num_workers" in refused(put(tmp_path / "data", "0.png", "1.png"))
+
+def test_what_goes_wrong_in_a_worker_goes_wrong_here() -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
+        list(pictures.in_processes(os.stat, [("gone",)] * 10, 2))
 
 
 @pytest.mark.parametrize("name", ["faces.npy", "hashes.npy"])
@@ -788,7 +789,7 @@ def processes_in(folder: Path) -> list[str]:
 def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay: float) -> None:
     data, packs = put(tmp_path / "data"), tmp_path / "packs"
     data.mkdir()
-    Image.new("RGB", (4000, 4000), "red").save(data / "0.png", compress_level=1)  # slow to decode
+    Image.new("RGB", (2000, 2000), "red").save(data / "0.png", compress_level=1)  # slow to decode
     for i in range(1, 4000):
         (data / f"{i}.png").symlink_to(data / "0.png")
     process = subprocess.Popen(
@@ -800,13 +801,13 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
         text=True,
         start_new_session=True,
     )
-    wait_for(lambda: sum("spawn_main" in line for line in processes_in(tmp_path)) == 2)
+    wait_for(lambda: sum("pictures.serve" in line for line in processes_in(tmp_path)) == 2)
     time.sleep(delay)  # 1: until both decode, on most machines
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as the terminal does: to the workers as well
     else:
         process.send_signal(number)
-    _, errors = process.communicate(timeout=120)  # to decode them all takes ten minutes
+    _, errors = process.communicate(timeout=120)  # to decode them all takes minutes
     wait_for(lambda: not processes_in(tmp_path))
     assert process.returncode == -number
     if number == signal.SIGINT:
@@ -815,32 +816,6 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
         assert not list(packs.iterdir())
     else:
         assert not list(packs.glob("*/pack.json"))
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal can be sent to oneself")
-def test_ctrl_c_waits_until_a_process_has_been_started() -> None:
-    ended = threading.Event()
-    other = threading.Thread(target=ended.wait)  # it takes the signal that the main thread keeps off
-    other.start()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    reached = []
-
-    def spawn() -> None:
-        with pictures._spawning():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.1)
-            reached.append("the end")
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            spawn()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-        ended.set()
-        other.join()
-    assert reached == ["the end"]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 # --- packs that nobody opens any more

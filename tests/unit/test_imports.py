@@ -25,6 +25,7 @@ OWNERS = {
     "imagehash": {"gan.data.cleaning"},
     "cv2": {"gan.data.cleaning"},
     "matplotlib": {"gan.quality.report", "gan.watching.run_report"},
+    "jinja2": {"gan.data.cleaning_report", "gan.watching.run_report"},
     "av": {"gan.images"},
     "torch_fidelity": {"gan.quality.features"},
 }

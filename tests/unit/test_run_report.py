@@ -49,7 +49,7 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     ):
         assert f"<figcaption>{title}</figcaption>" in html
     assert "at steps 50, 100, 150" in html
-    assert "The discriminator&#x27;s logits in the last steps" in html
+    assert "The discriminator&#39;s logits in the last steps" in html
     assert "Coverage" not in html  # was not measured
     assert html.count("data:image/svg+xml") == 5
     assert html.count("data:image/jpeg") == 2
