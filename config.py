@@ -361,10 +361,11 @@ class TrainConfig:
     holdout: float = recipe(
         0.05, "share of a set of 2,000 faces or more that is kept from training, for evaluation.", ge=0, le=0.5
     )
-    typical: float = recipe(
-        0.8,
+    typical: float | None = recipe(
+        None,
         "of 2,000 faces or more, share of those not held out to learn from: of anime faces those that look most whole, "
-        "of others the ones most like the rest. 1 takes all, as do fewer faces and drawn ones.",
+        "of others the ones most like the rest; unset: 0.6 of anime faces, 0.8 of others. 1 takes all, as do fewer "
+        "faces and synthetic ones.",
         ge=0.01,
         le=1,
     )

@@ -20,6 +20,8 @@ from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.whole_faces import WholeFaces
 
+WHOLE, TYPICAL = 0.6, 0.8
+"""Shares of the faces to learn from, where nobody says: of anime faces, the most whole; of others, the most typical."""
 FITTED = 20_000
 """Faces that the Gaussian is fitted to, at most."""
 CHUNK = 2000

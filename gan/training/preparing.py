@@ -157,16 +157,15 @@ def choose_faces(
     extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
     whole = whole_faces.load(extractor)
     known = knows(whole, pack, training)
+    share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.typical(
-                pack, training, held_out, config.typical, extractor, looked_at, whole if known else None
-            )
+            chosen = selection.typical(pack, training, held_out, share, extractor, looked_at, whole if known else None)
     except TimeoutError:
         show("to choose among the faces would take more than a tenth of the budget: all are taken")
         return None
     which = "that look most whole" if known else "that are most like the rest"
-    show(f"learning from the {config.typical:.0%} of the faces {which}; from all of them: --typical=1")
+    show(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
     return chosen
 
 
