@@ -1,4 +1,4 @@
-# One command for each thing a developer does. Without make: the pip lines in README.md.
+# One command for each thing a developer does. Without make: docs/install.md.
 .PHONY: help setup demo test lint bench vis-assets broken
 
 help:

@@ -22,7 +22,7 @@ DAMAGE = RELEASED.with_name("damage.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")
-"""The data path of the drawn faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
+"""The data path of the synthetic faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
@@ -145,7 +145,7 @@ T = TypeVar("T")
 class Option:
     """What is to be said of an option besides its name, type and default, which its field has."""
 
-    meaning: str  # for the help and the README
+    meaning: str  # for the help and docs/options.md
     ge: float | None = None  # least value of a number
     le: float = math.inf  # greatest
     choices: tuple[int, ...] = ()  # all that a number may be
@@ -191,9 +191,9 @@ class TrainConfig:
 
     data_path: Path = option(
         Path("data"),
-        "the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic: faces drawn "
-        "by the program, also taken when data/ has none; or torchvision:NAME:FOLDER, a dataset of torchvision on this "
-        "disk, as torchvision:MNIST:FOLDER.",
+        "the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic: faces that "
+        "the program's code draws, taken too when data/ has none; or torchvision:NAME:FOLDER, a dataset of torchvision "
+        "on this disk, as torchvision:MNIST:FOLDER.",
         later=True,
     )
     preset: Preset = option(
@@ -271,7 +271,7 @@ class TrainConfig:
     )
     up: Up = recipe(
         "nearest",
-        "how the generator of dcgan doubles its size: by the book's transposed convolutions, which draw chequerboards, "
+        "how the generator of dcgan doubles its size: by the book's transposed convolutions, which make chequerboards, "
         "or by nearest neighbours and a convolution.",
     )
     growth: Growth = recipe(
@@ -287,8 +287,7 @@ class TrainConfig:
     )
     modulated: bool = recipe(
         True,
-        "let the latent set gain and shift of all maps of the generator but the first, too, by which it draws more "
-        "kinds of faces.",
+        "let the latent set gain and shift of all maps of the generator but the first, too: more kinds of faces.",
     )
     lean: bool = recipe(
         True,
@@ -297,7 +296,7 @@ class TrainConfig:
     )
     to_rgb: Literal["book", "slim"] = recipe(  # a file of before may say smooth
         "slim",
-        "last layers of the generator: the book's one, which draws a grid; or slim, smooth interpolation of few "
+        "last layers of the generator: the book's one, which leaves a grid; or slim, smooth interpolation of few "
         "channels.",
     )
     loss: Loss = option(
@@ -334,7 +333,7 @@ class TrainConfig:
     g_every: int = option(1, "steps between updates of the generator.", ge=1)
     share_samples: bool = recipe(
         True,
-        "let both networks learn from the same samples in a step, which saves time; --noshare_samples draws others for "
+        "let both networks learn from the same samples in a step, which saves time; --noshare_samples makes others for "
         "the generator, as the book does.",
     )
     ema_half_life_images: int = recipe(
@@ -364,8 +363,8 @@ class TrainConfig:
     typical: float | None = recipe(
         None,
         "of 2,000 faces or more, share of those not held out to learn from: of anime faces those that look most whole, "
-        "of others the ones most like the rest; unset: 0.6 of anime faces, 0.8 of others. 1 takes all, as do fewer "
-        "faces and synthetic ones.",
+        "of others the ones most like the rest; unset: 0.6 of anime faces, 0.8 of others. 1 takes all; fewer faces and "
+        "synthetic ones are always taken whole.",
         ge=0.01,
         le=1,
     )
@@ -475,14 +474,14 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
-    """Draw faces from a checkpoint into a picture."""
+    """Generate faces from a checkpoint into a picture."""
 
     checkpoint: Path = option(
         RELEASED,
         "a file, or a run's folder (its best.pt, else latest.pt); by default released, the generator that comes with "
         "the program.",
     )
-    netg_path: Path | None = option(None, "draw with a generator that the book's program saved, netg_200.pth, instead.")
+    netg_path: Path | None = option(None, "take a generator that the book's program saved, netg_200.pth, instead.")
     netd_path: Path | None = option(None, "the discriminator that belongs to it, netd_200.pth; needed to choose by it.")
     gen_num: int = option(64, "number of faces; --nogen is the same option.", ge=1)
     gen_img: Path = option(
@@ -492,8 +491,8 @@ class GenerateConfig:
     seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
     gen_search_num: int | None = option(
         None,
-        "draw this many and keep the gen_num that look most whole, above all around the eyes; where they are no anime "
-        "faces, those in which the discriminator finds least amiss; unset keeps all.",
+        "generate this many and keep the gen_num that look most whole, above all around the eyes; where they are no "
+        "anime faces, those in which the discriminator finds least amiss; unset keeps all.",
         ge=1,
     )
     gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
@@ -503,7 +502,9 @@ class GenerateConfig:
         ge=0,
         le=10,
     )
-    gpu: bool | None = option(None, "draw on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
+    gpu: bool | None = option(
+        None, "generate on the GPU; --nogpu forces the CPU; unset takes the best device there is."
+    )
     timelapse: Path | None = option(
         None,
         "a run's folder: make a film of its preview grids instead, timelapse.webp in that folder; or the file of "

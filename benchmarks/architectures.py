@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from throughput import draw, measure
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.throughput import draw, measure
 from config import ModelConfig, TrainConfig
 from gan.command_line import parse
 from gan.presets import resolve

@@ -51,6 +51,22 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
     PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
 }
+PROGRAMS: dict[type, str] = {
+    TrainConfig: "train.py",
+    GenerateConfig: "generate.py",
+    EvaluateConfig: "evaluate.py",
+    PrepareConfig: "prepare.py",
+}
+OPTIONS_INTRODUCTION = """# Options
+
+[README](../README.md) · English · [中文](options.zh.md)
+
+`python -m benchmarks.options` makes this page from [config.py](../config.py) and [gan/presets.py](../gan/presets.py).
+`python train.py --help_all` says the same, as does `--help` of the other programs; `python train.py --help` leaves out
+the details of the recipe.
+
+Write `--name=value` or `--name value`, with underscores or dashes. A switch is on with `--name`, off with `--noname`.
+An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
 PLAIN = "sources"
@@ -319,6 +335,37 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
         entry("--help_all", f"show it with {left_out} more options, the details of the recipe.")
     lines += ["", "examples:", *(f"  python {program} {words}" for words in EXAMPLES.get(config_type, ()))]
     return "\n".join(lines)
+
+
+def options_page() -> str:
+    """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
+    parts = [OPTIONS_INTRODUCTION]
+    for config_type, program in PROGRAMS.items():
+        options = {name: option for name, option in options_of(config_type).items() if name != PLAIN}
+        source = options_of(config_type).get(PLAIN)
+        parts.append(f"## {program}" if source is None else f"## {program} SOURCE...")
+        parts += [] if source is None else [f"`SOURCE` is {source.meaning}"]
+        parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))
+        if details := [name for name, option in options.items() if option.detail]:
+            parts += ["### Details of the recipe", markdown_table(config_type, details)]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(config_type: type, names: Sequence[str]) -> str:
+    """Write some options of a config as a table in Markdown; with the presets' values where it has presets."""
+    has_presets = config_type is TrainConfig
+    heads = ["option", "default", *(["other presets"] if has_presets else []), "meaning"]
+    rows = [heads, ["---"] * len(heads)]
+    for name in names:
+        value = getattr(config_type, name)
+        presets: dict[str, list[str]] = {}
+        for preset, options in PRESETS.items():
+            if options.get(name, value) != value:
+                presets.setdefault(as_typed(options[name]), []).append(preset)
+        differs = "; ".join(f"{', '.join(those)}: {typed}" for typed, those in presets.items())
+        default = "" if value is None else as_typed(value)
+        rows.append([f"`{name}`", default, *([differs] if has_presets else []), options_of(config_type)[name].meaning])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def heading(name: str, hint: Any) -> str:

@@ -53,12 +53,12 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     if unfit:
         say(
             f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
-            'CPU; README.md, "Set up", has the builds of torch for old GPUs, else update the driver'
+            "CPU; docs/install.md has the builds of torch for old GPUs, else update the driver"
         )
     elif gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi") and not has_cuda():
         say(
             f"torch {torch.__version__} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on "
-            'with the CPU; README.md, "Set up", has the builds that can'
+            "with the CPU; docs/install.md has the builds that can"
         )
     elif gpu and device.type == "cpu":
         say(f"no GPU found by torch {torch.__version__}; going on with the CPU")

@@ -1,5 +1,6 @@
-"""The documents against the code: every option listed as it is, every command one that works."""
+"""The documents against the code: options as they are, commands that work, links that lead."""
 
+import hashlib
 import re
 import shlex
 import subprocess
@@ -8,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from config import EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig, options_of
-from gan.command_line import PLAIN, as_typed, parse
-from gan.presets import PRESETS
+from config import RELEASED, EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig
+from gan.command_line import options_page, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
@@ -19,46 +19,68 @@ CONFIGS = {
     "evaluate.py": EvaluateConfig,
     "prepare.py": PrepareConfig,
 }
-PAGES = ("README", "docs/from-the-book")
-"""Documents in both languages: NAME.md and NAME.zh.md."""
-DOCUMENTS = (
-    *(f"{page}{language}.md" for page in PAGES for language in ("", ".zh")),
-    *("checkpoints/README.md", "data/README.md", "docs/experiments.md"),
+PAGES = sorted(path.relative_to(ROOT).as_posix()[: -len(".zh.md")] for path in ROOT.glob("docs/*.zh.md"))
+"""Pages in both languages: NAME.md and NAME.zh.md."""
+IN_BOTH = ("README", *PAGES)
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/*.md", "checkpoints/README.md", "data/*.md")
+    for path in ROOT.glob(pattern)
 )
+README_BYTES = 9_000
+UNKNOWN = ("synthetic, no checkpoint", "of an older default, to be made again")
+"""What docs/pictures.md may say in place of a checkpoint."""
 
 
-def options_table(config_type: type) -> str:
-    """The table as it belongs into the README; printed by a failing test, ready to paste."""
-    has_presets = config_type is TrainConfig
-    lines = ["| option | default | other presets | meaning |", "| --- | --- | --- | --- |"]
-    lines = lines if has_presets else ["| option | default | meaning |", "| --- | --- | --- |"]
-    for name, option in options_of(config_type).items():
-        if name == PLAIN:
-            continue
-        value = getattr(config_type, name)
-        default = "" if value is None else as_typed(value)
-        presets: dict[str, list[str]] = {}
-        for preset, options in PRESETS.items():
-            if options.get(name, value) != value:
-                presets.setdefault(as_typed(options[name]), []).append(preset)
-        differs = "; ".join(f"{', '.join(names)}: {value}" for value, names in presets.items())
-        cells = [f"`{name}`", default, *([differs] if has_presets else []), option.meaning]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def read(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
 
 
 def commands(document: str) -> list[list[str]]:
-    """The words of every `python train.py ...`, `python generate.py ...` and `python evaluate.py ...` in a document."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    return [
-        shlex.split(line.rstrip("`"))
-        for line in re.findall(r"python ((?:train|generate|evaluate|prepare)\.py[^`\n]*)", text)
-    ]
+    """The words of every `python train.py ...`, `python generate.py ...` and so on in a document."""
+    found = re.findall(r"python ((?:train|generate|evaluate|prepare)\.py[^`\n]*)", read(document))
+    return [shlex.split(line) for line in found]
 
 
-@pytest.mark.parametrize("config_type", [TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig])
-def test_the_readme_lists_every_option_as_it_is(config_type: type) -> None:
-    assert options_table(config_type) in (ROOT / "README.md").read_text(encoding="utf-8")
+def anchor(heading: str) -> str:
+    """A heading's anchor on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def without_blocks(text: str) -> str:
+    """A document without its code blocks, in which a line may begin with # and be no heading."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def headings(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^(#+) (.+)$", without_blocks(text), re.MULTILINE)
+
+
+def test_every_page_a_user_reads_is_there_in_both_languages() -> None:
+    for page in "install guide data watching faq evaluation multi-gpu options how-it-works from-the-book".split():
+        assert f"docs/{page}" in PAGES
+        assert f"docs/{page}.md" in read("README.md")
+        assert f"docs/{page}.zh.md" in read("README.zh.md")
+
+
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_the_readme_is_short(document: str) -> None:
+    assert len((ROOT / document).read_bytes()) <= README_BYTES
+
+
+def test_the_page_of_options_is_made_from_the_config() -> None:
+    """When this fails: `python -m benchmarks.options`, and the same change in docs/options.zh.md."""
+    assert read("docs/options.md") == options_page()
+
+
+def test_the_chinese_page_has_the_same_options_defaults_and_presets() -> None:
+    def rows(text: str) -> list[list[str]]:
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+        return [row[:-1] for row in cells if row[0].startswith("`")]
+
+    english, chinese = rows(read("docs/options.md")), rows(read("docs/options.zh.md"))
+    assert len(english) > 70
+    assert english == chinese
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -66,15 +88,30 @@ def test_every_command_in_the_documents_is_understood(document: str) -> None:
     for script, *words in commands(document):
         if words not in (["--help"], ["--help_all"]):
             parse(CONFIGS[script], words)
+    text = read(document)
+    for module in re.findall(r"python -m ((?:gan|benchmarks)[.\w]*)", text):
+        if module != "benchmarks.NAME":
+            assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
+    targets = re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE)
+    assert set(re.findall(r"(?:`|^|=\S+ )make ([\w-]+)", text, re.MULTILINE)) <= set(targets)
+    assert "PYTHONPATH" not in text  # nor is it needed: `python -m`
+
+
+def test_benchmarks_run_as_modules() -> None:
+    """`python -m benchmarks.NAME` finds no sibling by its bare name, as `python benchmarks/NAME.py` would."""
+    siblings = "|".join(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        assert not re.search(rf"^(from|import) ({siblings})\b", path.read_text(encoding="utf-8"), re.MULTILINE), path
 
 
 @pytest.mark.slow
 def test_the_commands_that_draw_run_as_written(
     tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    drawing = [words for words in commands("README.md") if words[0] == "generate.py" and "--help" not in words]
-    of_a_run = ("--checkpoint", "--timelapse")
-    released = [words for words in drawing if not any(word.startswith(of_a_run) for word in words)]
+    documents = ("README.md", "docs/guide.md", "docs/install.md", "docs/faq.md")
+    drawing = [words for document in documents for words in commands(document) if words[0] == "generate.py"]
+    others = ("--checkpoint", "--timelapse", "--netg_path")
+    released = [words for words in drawing if not any(word.startswith(others) for word in words)]
     assert len(released) >= 4
     for words in {tuple(words) for words in released}:
         result = run_here(*("100" if word == "1000" else word for word in words))
@@ -85,7 +122,7 @@ def test_the_commands_that_draw_run_as_written(
 
 @pytest.mark.parametrize("language", ["", ".zh"])
 def test_every_row_of_the_page_for_readers_of_the_book_is_shown_by_something_that_exists(language: str) -> None:
-    text = (ROOT / f"docs/from-the-book{language}.md").read_text(encoding="utf-8")
+    text = read(f"docs/from-the-book{language}.md")
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     tests = {name for source in sources.values() for name in re.findall(r"def (test_\w+)", source)}
     assert set(re.findall(r"`(test_\w+)`", text)) <= tests
@@ -99,33 +136,52 @@ def test_every_row_of_the_page_for_readers_of_the_book_is_shown_by_something_tha
         assert re.search(r"`(test_\w+|tests/.+|make \w+|python .+)`", shown) or row in tables[-1], row
 
 
-def anchor(heading: str) -> str:
-    """A heading's anchor on GitHub."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", read(document)):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, place = target.partition("#")
+        path = (ROOT / document).parent / file if file else ROOT / document
+        assert path.exists(), target
+        if place:
+            assert place in [anchor(heading) for _, heading in headings(path.read_text(encoding="utf-8"))], target
 
 
-def test_links_lead_somewhere() -> None:
-    for document in (*DOCUMENTS, "docs/contributing.md"):
-        text = (ROOT / document).read_text(encoding="utf-8")
-        for target, place in re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", text):
-            path = (ROOT / document).parent / target
-            assert path.exists(), f"{document}: {target}"
-            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) if place else []
-            assert not place or place in map(anchor, headings), f"{document}: {target}#{place}"
+@pytest.mark.parametrize("page", IN_BOTH)
+def test_both_languages_have_the_same_headings_commands_tables_and_pictures(page: str) -> None:
+    english, chinese = (read(f"{page}{language}.md") for language in ("", ".zh"))
+    assert [level for level, _ in headings(english)] == [level for level, _ in headings(chinese)]
+
+    def blocks(text: str) -> list[str]:
+        found = re.findall(r"^```\w*\n(.+?)^```", text, re.MULTILINE | re.DOTALL)
+        return [block for block in found if "latest.pt" not in block]  # the folder of a run is explained in words
+
+    assert blocks(english) == blocks(chinese)
+    for pattern in (r"^!\[.*\]\((.+)\)", r"`((?:python|pip|make|uv) [^`\n]+)`"):
+        assert re.findall(pattern, english, re.MULTILINE) == re.findall(pattern, chinese, re.MULTILINE)
+    rows = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (english, chinese)]
+    assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_both_languages_have_the_same_sections_commands_options_and_pictures(page: str) -> None:
-    english, chinese = ((ROOT / f"{page}{language}.md").read_text(encoding="utf-8") for language in ("", ".zh"))
-    columns = r"^\| `(\w+)` \|([^|]*)\|" + (r"([^|]*)\|" if page != "README" else "")
-    patterns = [r"^(#+) ", r"```\w*\n(.+?)```", columns, r"^!\[.*\]\((.+)\)", r"`(python [^`\n]+)`"]
-    for pattern in patterns:
-        flags = re.MULTILINE if pattern.startswith("^") else re.DOTALL
-        found = re.findall(pattern, english, flags)
-        assert found or page != "README"
-        if "```" in pattern:  # the folder of a run is explained in words
-            found = [block for block in found if "latest.pt" not in block]
-            ours = [block for block in re.findall(pattern, chinese, flags) if "latest.pt" not in block]
-        else:
-            ours = re.findall(pattern, chinese, flags)
-        assert found == ours
+def test_conclusions_fit_on_a_page_and_lead_to_their_entries() -> None:
+    text = read("docs/experiments.md")
+    begin, end = text.index("## Conclusions"), text.index("## How to read the entries")
+    conclusions = text[begin:end].splitlines()
+    assert len(conclusions) <= 60
+    assert all("](#" in line for line in conclusions if line.startswith("- "))
+
+
+def test_every_published_picture_has_its_command_and_its_checkpoint() -> None:
+    """Whoever replaces the released generator makes its pictures again, and writes so in docs/pictures.md."""
+    rows = re.findall(r"^\| \[([^\]]+)\]\(\1\) \| (.+?) \| ([^|]+?) \|$", read("docs/pictures.md"), re.MULTILINE)
+    names = [name for name, _, _ in rows]
+    assert sorted(names) == sorted(path.name for path in (ROOT / "docs").glob("*.png"))
+    released = hashlib.sha256(RELEASED.read_bytes()).hexdigest()[:8]
+    for name, command, made_by in rows:
+        assert made_by in UNKNOWN or re.fullmatch(r"[0-9a-f]{8}", made_by), name
+        if re.match(r"`python (generate|evaluate)\.py(?!.*--(checkpoint|fake|netg_path))", command):
+            assert made_by in (released, UNKNOWN[1]), name
+    pages = "".join(read(document) for document in DOCUMENTS if document != "docs/pictures.md")
+    for name in names:
+        assert re.search(rf"\]\((docs/|\.\./docs/)?{re.escape(name)}\)", pages), f"no page shows {name}"

@@ -1,0 +1,17 @@
+"""Write docs/options.md, the page of all options, from config.py.
+
+python -m benchmarks.options
+
+A test compares the page with what this would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gan.command_line import options_page
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
+
+if __name__ == "__main__":
+    PAGE.write_text(options_page(), encoding="utf-8", newline="\n")
