@@ -34,7 +34,7 @@ from gan.device import (
 )
 from gan.files import as_word
 from gan.images import to_pixels
-from gan.quality.evaluation import Judge
+from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import debugger, ema, losses, preparing
 from gan.training.ranks import Ranks, joined
@@ -69,7 +69,7 @@ def train(
     batches: Batches,
     monitor: Monitor,
     stopping: Callable[[], bool],
-    judge: Judge | None = None,
+    evaluator: Evaluator | None = None,
     probe: health.Probe | None = None,
 ) -> None:
     """The training loop, from the state's step to the end of the last epoch or of the budget, or until `stopping()`."""
@@ -89,7 +89,7 @@ def train(
         """The share of the budget that is spent; a preview, a save and a measurement at its end belong to it."""
         if config.budget is None or not ranks.first:
             return 0.0
-        reserved = closing + (judge.cost() if judge is not None and measured_last(config, judge) else 0.0)
+        reserved = closing + (evaluator.cost() if evaluator is not None and measured_last(config, evaluator) else 0.0)
         return state.leg.done(monitor.seconds, 60 * config.budget - min(reserved, 30 * config.budget))
 
     def whole_or_in_parts(half: Callable[[list[slice]], None]) -> None:
@@ -138,7 +138,7 @@ def train(
 
         # Between steps: measure, log, preview, save. None of it changes the training.
         state.finished = state.step >= last or done() >= 1
-        found = {} if judge is None else measure(run, state, judge, monitor)
+        found = {} if evaluator is None else measure(run, state, evaluator, monitor)
         numbered = epochs_due(batches, state.step, config.save_every)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
         wishes = ranks.agree(state.finished, stopping(), late, bool(found))
@@ -219,7 +219,7 @@ def penalties(
     if discriminator.projected is None or not config.head_penalty:
         return slopes, {}
     head_noise = step.penalty_noise("head_penalty", views.real_seen, part)
-    heads = discriminator.judges()
+    heads = discriminator.heads()
     seen = views.real_seen, real_logits[:, 1:], views.fake_seen, fake_logits[:, 1:]
     return slopes, losses.head_penalties(kind, heads, *seen, head_noise, scale)
 
@@ -274,24 +274,24 @@ def epochs_due(batches: Batches, step: int, every: int) -> bool:
     return batches.epochs(step) // every > batches.epochs(step - 1) // every
 
 
-def measured_last(config: TrainConfig, judge: Judge) -> bool:
+def measured_last(config: TrainConfig, evaluator: Evaluator) -> bool:
     """Whether a finished run is measured at its end, beyond the share of the time that measurements have.
 
     What was measured before must not be the last word; a budget keeps up to half of its minutes for that, and up to a
     fifth for a first measurement.
     """
     if config.budget is None:
-        return judge.best is not None
-    return judge.cost() <= (30 if judge.best is not None else 12) * config.budget
+        return evaluator.best is not None
+    return evaluator.cost() <= (30 if evaluator.best is not None else 12) * config.budget
 
 
-def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> dict[str, float]:
+def measure(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Monitor) -> dict[str, float]:
     """Measure the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
 
     Args:
         run: the run.
         state: whose average is measured.
-        judge: measures it.
+        evaluator: measures it.
         monitor: says whether there is time, and is told.
 
     Returns:
@@ -303,13 +303,13 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         return {}
     since = time.perf_counter()
     try:
-        if not (state.finished and measured_last(config, judge)) and not monitor.may_measure(judge.cost()):
+        if not (state.finished and measured_last(config, evaluator)) and not monitor.may_measure(evaluator.cost()):
             return {}
         averaged(run, state)
-        found = judge.measure()
+        found = evaluator.measure()
         took = time.perf_counter() - since
         counted = monitor.awake("measurement", took)
-        since, judge.seconds = since + took - counted, min(judge.seconds, counted)
+        since, evaluator.seconds = since + took - counted, min(evaluator.seconds, counted)
     except (RuntimeError, MemoryError) as error:
         if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # samples may be too degenerate
             raise
@@ -317,15 +317,15 @@ def measure(run: Run, state: TrainingState, judge: Judge, monitor: Monitor) -> d
         return {}
     finally:
         monitor.measured(since)
-    before, best = judge.best, judge.is_best(found, monitor.curves.column("fd")[1])
+    before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
-    of = f"{len(judge.chosen):,} samples, {judge.extractor.name}"
+    of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if best:
         try:
-            run.save_best(state, monitor.seconds, {"features": judge.extractor.name, **found})
+            run.save_best(state, monitor.seconds, {"features": evaluator.extractor.name, **found})
         except CheckpointError as error:
-            judge.best = before  # it is what best.pt still holds
+            evaluator.best = before  # it is what best.pt still holds
             monitor.say(f"{error}; training goes on, the last good file stays")
     return found
 
@@ -525,7 +525,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             return
         if content is not None and path is not None:
             keep_later(path, state.step, config.save_path or folder / "samples")
-        judge = preparing.open_judge(run, state, pack, every, held_out) if ranks.first else None
+        evaluator = preparing.open_evaluator(run, state, pack, every, held_out) if ranks.first else None
         new = content is None and ranks.first
         named = config.run is not None
         with alone(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
@@ -534,7 +534,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             if ranks.first:
                 run.write_config()
             give_back_memory()
-            sitting(run, state, batches, seconds, judge, preparing.open_probe(pack, training, alike), since)
+            sitting(run, state, batches, seconds, evaluator, preparing.open_probe(pack, training, alike), since)
     except (RuntimeError, MemoryError) as error:
         if failed_to_compile(error):
             why = str(error).strip().splitlines()[0]
@@ -552,7 +552,7 @@ def sitting(
     state: TrainingState,
     batches: Batches,
     seconds: float,
-    judge: Judge | None,
+    evaluator: Evaluator | None,
     probe: health.Probe,
     since: float,
 ) -> None:
@@ -574,7 +574,7 @@ def sitting(
         show(f"going on from step {first}, {first * config.batch_size:,} images seen")
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
-            train(run, state, batches, monitor, asked, judge, probe)
+            train(run, state, batches, monitor, asked, evaluator, probe)
             monitor.over = state.finished
             if state.finished and run.ranks.first:
                 make_film(samples, film, monitor)

@@ -189,7 +189,7 @@ def images_per_second(
     """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
     plain = place(Generator(config.model), device), place(Discriminator(config.model), device)
     generator, discriminator = (compile_fixed(network) for network in plain) if compiled else plain
-    look = compile_fixed(plain[1].look) if compiled else plain[1].look
+    look = compile_fixed(plain[1].encode) if compiled else plain[1].encode
     g_optimizer, d_optimizer = (adam(network.parameters(), 0.0, (0.0, 0.99), device) for network in plain)
     n, size = config.batch_size // world, config.image_size
     z = torch.zeros(n, config.nz, device=device)

@@ -24,7 +24,7 @@ from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
 from gan.presets import FEW
 from gan.quality import features, selection, whole_faces
-from gan.quality.evaluation import LEAST, Judge
+from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
 from gan.training import plan
 from gan.training.ranks import Ranks
@@ -232,7 +232,9 @@ def extension(config: TrainConfig) -> str:
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
-def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
+def open_evaluator(
+    run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray
+) -> Evaluator | None:
     """What measures the run, where it is to be measured and has faces enough."""
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
@@ -244,7 +246,7 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
     extractor = features.measuring(run.device, before=found.get("features"))
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
-    return Judge(pack, training, held_out, extractor, sampler, config.kept_by, best)
+    return Evaluator(pack, training, held_out, extractor, sampler, config.kept_by, best)
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:

@@ -29,7 +29,7 @@ class Called:
         discriminator: likewise.
         trained_generator: the same, for the pass whose gradients move it: averaged over all processes.
         trained_discriminator: likewise.
-        look: what the discriminator's frozen encoder makes of faces, see `Discriminator.look`.
+        look: what the discriminator's frozen encoder makes of faces, see `Discriminator.encode`.
     """
 
     generator: Callable[[Tensor], Tensor]
@@ -41,7 +41,7 @@ class Called:
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> Called:
         """What calls the networks of a run."""
-        plain, look = (state.generator, state.discriminator), state.discriminator.look
+        plain, look = (state.generator, state.discriminator), state.discriminator.encode
         once = [compile_fixed(network) if run.compiled else network for network in plain]
         trained = once if run.ranks.world == 1 else [run.ranks.wrapped(network, run.device) for network in plain]
         return cls(once[0], once[1], trained[0], trained[1], compile_fixed(look) if run.compiled else look)

@@ -302,7 +302,7 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
     monkeypatch.setattr(
-        preparing, "open_judge", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
+        preparing, "open_evaluator", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
     )
     monkeypatch.setattr(
         preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)

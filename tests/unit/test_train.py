@@ -26,7 +26,7 @@ from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.quality import features
-from gan.quality.evaluation import Judge
+from gan.quality.evaluation import Evaluator
 from gan.training import losses, preparing, sittings
 from gan.training.plan import Leg
 from gan.training.ranks import Ranks
@@ -347,7 +347,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 ) -> None:
     slept, clock, times = [0.0], time.perf_counter, list[int]()
 
-    class SleepingJudge:
+    class SleepingEvaluator:
         best, seconds, chosen, extractor = None, 0.1, np.arange(9), types.SimpleNamespace(name="eyes")
 
         def cost(self) -> float:
@@ -364,12 +364,13 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
-    run, judge = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)), SleepingJudge()
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4))
+    state, evaluator = TrainingState(run.config, CPU), SleepingEvaluator()
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
-        train.train(run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Judge, judge))
+        train.train(run, state, every(pack), monitor, lambda: False, cast(Evaluator, evaluator))
         assert monitor.seconds < 400
     assert "a measurement took 8 minutes" in capsys.readouterr().out
-    assert judge.seconds < 100  # the next one is not put off for it
+    assert evaluator.seconds < 100  # the next one is not put off for it
 
 
 @pytest.mark.parametrize(
@@ -379,8 +380,8 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 def test_a_finished_run_is_measured_where_its_budget_has_the_time(
     budget: float | None, best: dict[str, float] | None, seconds: float, measured: bool
 ) -> None:
-    judge = cast(Judge, types.SimpleNamespace(best=best, cost=lambda: seconds))
-    assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), judge) == measured
+    evaluator = cast(Evaluator, types.SimpleNamespace(best=best, cost=lambda: seconds))
+    assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), evaluator) == measured
 
 
 def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -671,9 +672,9 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
 
     def steepness(heads: Projected | None) -> float:
         assert heads is not None
-        seen, random = heads.look(faces), torch.Generator().manual_seed(0)
-        moved = [one + 0.1 * torch.randn(one.shape, generator=random) for one in seen]
-        return float((heads(seen) - heads(moved)).square().mean().detach())
+        features, random = heads.encode(faces), torch.Generator().manual_seed(0)
+        moved = [one + 0.1 * torch.randn(one.shape, generator=random) for one in features]
+        return float((heads(features) - heads(moved)).square().mean().detach())
 
     assert steepness(with_it.projected) < steepness(without.projected)
 
@@ -930,10 +931,10 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", content)
-        judge = preparing.open_judge(run, state, pack, np.arange(2), np.arange(0))
-        assert judge is not None
-        assert judge.metric == (metric or "fd")
-        return None if judge.best is None else judge.best[judge.metric]
+        evaluator = preparing.open_evaluator(run, state, pack, np.arange(2), np.arange(0))
+        assert evaluator is not None
+        assert evaluator.metric == (metric or "fd")
+        return None if evaluator.best is None else evaluator.best[evaluator.metric]
 
     name = features.load("imagenet", None, CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}
