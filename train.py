@@ -39,7 +39,7 @@ from gan.quality.sampling import BATCH
 from gan.training import debugger, ema, losses, preparing
 from gan.training.ranks import Ranks, joined
 from gan.training.run import Run, TrainingState
-from gan.training.sittings import alone, checkpoint_to_resume, keep_later, stop_signals
+from gan.training.sittings import checkpoint_to_resume, keep_later, run_lock, stop_signals
 from gan.training.step import Called, Step, Views, judged
 from gan.watching import health, tensorboard_log
 from gan.watching.curves import Curves
@@ -118,7 +118,7 @@ def train(
         if config.budget is None:
             state.scale_rates(1.0)
         else:
-            state.scale_rates(*ranks.agree(state.leg.rates(done(), config.anneal) if ranks.first else 0.0))
+            state.scale_rates(*ranks.all_reduce_max(state.leg.rates(done(), config.anneal) if ranks.first else 0.0))
         state.step += 1
         random = functools.partial(latent.stream, config.seed, state.step, retry=state.retries)
         waiting = time.perf_counter()
@@ -141,7 +141,7 @@ def train(
         found = {} if evaluator is None else measure(run, state, evaluator, monitor)
         numbered = epochs_due(batches, state.step, config.save_every)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
-        wishes = ranks.agree(state.finished, stopping(), late, bool(found))
+        wishes = ranks.all_reduce_max(state.finished, stopping(), late, bool(found))
         state.finished, stopped, late, measured = (bool(wish) for wish in wishes)
         ending = state.finished or stopped
         save_due = ending or numbered or late
@@ -150,7 +150,7 @@ def train(
         if save_due or measured or due(state.step, LOG_EVERY):
             means = ranks.means(monitor.means())
             healthy = monitor.row(state.step, n * state.step, {**means, **found})
-            if any(ranks.agree(not healthy or (save_due and not state.is_finite()))):
+            if any(ranks.all_reduce_max(not healthy or (save_due and not state.is_finite()))):
                 failed, attempts = state.step, attempts + 1
                 roll_back(run, state, monitor, attempts)
                 continue
@@ -159,7 +159,7 @@ def train(
         if save_due:
             kept = ranks.first and save(run, state, monitor, numbered, ending)
             saved, ended = time.monotonic(), ending
-            if attempts and state.step > failed and not ended and any(ranks.agree(kept)):
+            if attempts and state.step > failed and not ended and any(ranks.all_reduce_max(kept)):
                 attempts = 0
 
 
@@ -425,7 +425,7 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor, attempts: int) -
         ConfigError: it has happened too often.
     """
     failed, retries = state.step, state.retries + 1
-    if not any(run.ranks.agree(run.ranks.first and run.latest.is_file())):
+    if not any(run.ranks.all_reduce_max(run.ranks.first and run.latest.is_file())):
         raise ConfigError(
             f"the loss was not a number at step {failed}, and no earlier state could be saved; make room on the disk "
             f"of {run.folder}, lower --lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again"
@@ -436,7 +436,7 @@ def roll_back(run: Run, state: TrainingState, monitor: Monitor, attempts: int) -
             f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g}) and start again; {run.latest} is usable"
         )
     leg = state.leg
-    state.load(run.ranks.share(checkpoint.load(run.latest) if run.ranks.first else {}), run.latest)
+    state.load(run.ranks.broadcast(checkpoint.load(run.latest) if run.ranks.first else {}), run.latest)
     state.leg, state.retries = leg, retries
     monitor.rewind(state.step)
     monitor.say(
@@ -455,14 +455,14 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
             return
         path = checkpoint_to_resume(config.resume)
         # Its trainer may be about to save.
-        with alone(path.parent) if os.path.isfile(path) else contextlib.nullcontext():
+        with run_lock(path.parent) if os.path.isfile(path) else contextlib.nullcontext():
             begin(config, typed, ranks, path)
 
 
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Path | None = None) -> None:
     """Make everything that a sitting needs, and train; from the checkpoint `path` where there is one."""
     since = time.perf_counter()
-    found = ranks.share(preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path()))
+    found = ranks.broadcast(preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path()))
     config, content, folder = found
     device = choose_device(config.gpu, show)
     ranks.check(config, device)
@@ -470,7 +470,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         pack = open_pack(
             config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
         )
-    if ranks.share(pack.digest) != pack.digest:
+    if ranks.broadcast(pack.digest) != pack.digest:
         raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
     training, held_out = pack.split(config.holdout)
     if content is not None and content["faces"]["digest"] != pack.digest:
@@ -482,7 +482,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         )
     try:
         chosen = preparing.choose_faces(config, content, pack, training, held_out, device) if ranks.first else None
-        chosen = ranks.share(chosen)
+        chosen = ranks.broadcast(chosen)
         every, alike = training, held_out
         if chosen is not None:  # what measures is compared with all kinds of faces all the same
             training, alike = training[chosen[training]], held_out[chosen[held_out]]
@@ -498,7 +498,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
             config = preparing.planned(config, typed, ranks, device, precision, since, len(training))
         if ranks.first:
             config = preparing.measured_by(config, pack, every, device)
-        config, precision = ranks.share((config, precision))
+        config, precision = ranks.broadcast((config, precision))
         if content is not None and alike_device:
             compiled = preparing.still_compiled(config, content, ranks, device)
         else:
@@ -528,7 +528,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, path: Pat
         evaluator = preparing.open_evaluator(run, state, pack, every, held_out) if ranks.first else None
         new = content is None and ranks.first
         named = config.run is not None
-        with alone(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
+        with run_lock(folder, True, named) if new else contextlib.nullcontext(folder) as run.folder:
             if run.folder != folder:  # begun by another process in the same second
                 show(f"run: {run.folder}")
             if ranks.first:

@@ -31,7 +31,7 @@ from gan.training import losses, preparing, sittings
 from gan.training.plan import Leg
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
-from gan.training.sittings import alone, keep_later, resumed, starting_from, stop_signals
+from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
 from gan.watching.monitor import Monitor
 from model import Projected
@@ -192,19 +192,19 @@ def test_ctrl_c_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_without_a_name_that_begin_in_one_second_both_begin(tmp_path: Path) -> None:
     with (
-        alone(tmp_path / "now", new=True, named=False) as one,
-        alone(tmp_path / "now", new=True, named=False) as other,
+        run_lock(tmp_path / "now", new=True, named=False) as one,
+        run_lock(tmp_path / "now", new=True, named=False) as other,
     ):
         assert (one.name, other.name) == ("now", "now-2")
-        with pytest.raises(ConfigError, match="no run to go on with is in it"), alone(one, new=True):
+        with pytest.raises(ConfigError, match="no run to go on with is in it"), run_lock(one, new=True):
             pass
 
 
 def test_who_takes_up_a_single_checkpoint_is_alone_too(tmp_path: Path) -> None:
     (tmp_path / ".mine.txt.1.txt").touch()  # in a folder of somebody's
-    with alone(tmp_path) as folder:
+    with run_lock(tmp_path) as folder:
         assert folder == tmp_path
-        with pytest.raises(ConfigError, match="is being trained by another process"), alone(tmp_path):
+        with pytest.raises(ConfigError, match="is being trained by another process"), run_lock(tmp_path):
             pass
     assert (tmp_path / ".mine.txt.1.txt").exists()
 
