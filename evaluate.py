@@ -73,7 +73,7 @@ class RealSide:
 
     @property
     def n(self) -> int:
-        """How many real faces there are on this side; as many samples are compared with them."""
+        """The number of real faces on this side; as many samples are compared with them."""
         return len(self.reals.features)
 
 

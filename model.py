@@ -27,7 +27,7 @@ FEW_PIXELS = 6
 
 
 LITE0_SCALES = 10.2, 9.1, 7.4
-"""What EfficientNet-lite0's maps are divided by: their root mean square over anime faces."""
+"""Divisors of EfficientNet-lite0's maps: their root mean square over anime faces."""
 
 MIXED = 48, 64, 112
 """Channels that they are mixed to."""

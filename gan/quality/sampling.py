@@ -138,7 +138,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Which of `known` are among the half nearest to their middle, and what tells which others are as near.
+    """Tell which of `known` are among the half nearest to their middle; and give a function that tells it of others.
 
     Args:
         known: features, (N, F).

@@ -26,7 +26,7 @@ from gan.training.losses import COUPLED
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long processes wait for one that is busy, packing faces, say; one that has died is noticed at once."""
+"""Longest wait for a process that is busy, packing faces, say; one that has died is noticed at once."""
 
 
 @dataclasses.dataclass(frozen=True)
