@@ -188,9 +188,10 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class Adam(torch.optim.Adam):
-    """torch's Adam, 2 seconds sooner: its methods load torch's compiler, only to be exempt from compilation.
+    """torch's Adam without its import of torch's compiler, which saves 1.6 s of CPU time at the start (torch 2.14.1).
 
-    These are the same methods without that. What `--compile` compiles are the networks, never the optimizer.
+    torch's methods load the compiler only to be exempt from it; these are the same methods without that. `--compile`
+    compiles the networks, never the optimizer.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
