@@ -27,8 +27,9 @@ from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.quality import features
 from gan.quality.evaluation import Evaluator
-from gan.training import losses, preparing, sittings
-from gan.training.plan import Leg
+from gan.training import between, losses, preparing, sittings
+from gan.training.budget import evaluated_last
+from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
@@ -92,7 +93,7 @@ def test_both_optimizers_take_the_share_that_the_budget_leaves(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float | None, anneal: float, share: float
 ) -> None:
     config = dataclasses.replace(CONFIG, lr1=1e-3, lr2=2e-3, anneal=anneal, budget=budget, max_epoch=2)
-    monkeypatch.setattr(train, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(between, "CLOSING_SECONDS", 0.0)
     monkeypatch.setattr(Monitor, "seconds", property(lambda self: 60.0))
     run = run_in(tmp_path / "run", config)
     state = TrainingState(config, CPU)
@@ -364,10 +365,14 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4))
-    state, evaluator = TrainingState(run.config, CPU), SleepingEvaluator()
+    run, evaluator = (
+        run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)),
+        SleepingEvaluator(),
+    )
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
-        train.train(run, state, every(pack), monitor, lambda: False, cast(Evaluator, evaluator))
+        train.train(
+            run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Evaluator, evaluator)
+        )
         assert monitor.seconds < 400
     assert "a measurement took 8 minutes" in capsys.readouterr().out
     assert evaluator.seconds < 100  # the next one is not put off for it
@@ -381,7 +386,7 @@ def test_a_finished_run_is_measured_where_its_budget_has_the_time(
     budget: float | None, best: dict[str, float] | None, seconds: float, measured: bool
 ) -> None:
     evaluator = cast(Evaluator, types.SimpleNamespace(best=best, cost=lambda: seconds))
-    assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), evaluator) == measured
+    assert evaluated_last(dataclasses.replace(CONFIG, budget=budget), evaluator) == measured
 
 
 def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,7 +496,7 @@ def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp
     state = TrainingState(config, CPU)
     state.load(checkpoint.load(run.latest), run.latest)
     assert state.finished
-    state.begin_leg(100.0)
+    state.begin_cycle(100.0)
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (11,)
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
@@ -500,20 +505,34 @@ def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp
         train.train(longer, state, batches, monitor, lambda: False)
 
     assert (state.step, state.retries) == (14, 1)
-    assert state.leg == Leg(9, 100.0)
-    assert checkpoint.load(run.latest)["leg"] == {"step": 9, "seconds": 100.0}
+    assert state.cycle == Cycle(9, 100.0)
+    assert checkpoint.load(run.latest)["cycle"] == {"step": 9, "seconds": 100.0}
+
+
+def test_a_cycle_is_known_by_its_older_name(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    trained(run, every(pack))
+    content = checkpoint.load(run.latest)
+    del content["cycle"]
+    content["leg"] = {"step": 9, "seconds": 100.0}
+    checkpoint.save(run.latest, content)
+    state = TrainingState(CONFIG, CPU)
+
+    state.load(checkpoint.load(run.latest), run.latest)
+
+    assert state.cycle == Cycle(9, 100.0)
 
 
 def test_minutes_that_were_added_are_saved_at_once(pack: Pack, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, budget=1e9)
     run = run_in(tmp_path / "run", config)
     state = trained(run, every(pack))
-    state.begin_leg(100.0)
+    state.begin_cycle(100.0)
     steps = []
 
     class Watched(Batches):
         def __call__(self, step: int) -> torch.Tensor:
-            steps.append(checkpoint.load(run.latest)["leg"]["step"])
+            steps.append(checkpoint.load(run.latest)["cycle"]["step"])
             return super().__call__(step)
 
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
@@ -602,18 +621,18 @@ def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
 ) -> None:
     config = dataclasses.replace(CONFIG, share_samples=shared, translate=1.0, d_norm=d_norm, penalty="none")
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
-    drawn, judged = list[torch.Tensor](), list[torch.Tensor]()
+    drawn, shown = list[torch.Tensor](), list[torch.Tensor]()
     state.generator.register_forward_hook(lambda network, inputs, faces: drawn.append(faces.detach().clone()))
-    state.discriminator.register_forward_pre_hook(lambda network, inputs: judged.append(inputs[0].detach().clone()))
+    state.discriminator.register_forward_pre_hook(lambda network, inputs: shown.append(inputs[0].detach().clone()))
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert len(drawn) == state.step * (1 if shared else 2)
     calls = 4 if d_norm == "batch" else 3  # samples apart from the faces: BatchNorm must not mix them
-    assert len(judged) == state.step * calls
-    for call in range(0, len(judged), calls):
-        fakes, reals = (torch.cat(judged[call : call + calls - 2])[half] for half in (slice(4, 8), slice(0, 4)))
-        assert torch.equal(fakes, judged[call + calls - 2]) is shared
-        assert torch.equal(reals, judged[call + calls - 1]) or not shared  # else shifted in other ways
+    assert len(shown) == state.step * calls
+    for call in range(0, len(shown), calls):
+        fakes, reals = (torch.cat(shown[call : call + calls - 2])[half] for half in (slice(4, 8), slice(0, 4)))
+        assert torch.equal(fakes, shown[call + calls - 2]) is shared
+        assert torch.equal(reals, shown[call + calls - 1]) or not shared  # else shifted in other ways
 
 
 @pytest.mark.parametrize(("d_every", "penalty_every"), [(1, 4), (2, 4), (3, 2), (4, 2)])
@@ -623,13 +642,13 @@ def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
     config = dataclasses.replace(CONFIG, d_every=d_every, penalty_every=penalty_every, max_epoch=4)
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
     times: list[int] = []
-    penalties = train.losses.gradient_penalties
+    penalties = losses.gradient_penalties
 
     def counted(*args: Any) -> dict[str, torch.Tensor]:
         times.append(state.step)
         return penalties(*args)
 
-    monkeypatch.setattr(train.losses, "gradient_penalties", counted)
+    monkeypatch.setattr(losses, "gradient_penalties", counted)
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 4)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert state.step == 18
