@@ -27,7 +27,7 @@ from gan.encoder import SIZE
 from gan.files import printable
 from gan.images import to_tensor
 from gan.quality import evaluation, features, report, sampling, selection
-from gan.quality.evaluation import LEAST, METRICS, Copying, FaceSet, Reals
+from gan.quality.evaluation import LEAST, METRICS, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 
@@ -43,7 +43,7 @@ samples in the report; pairs of each kind in it."""
 
 @dataclasses.dataclass
 class Subject:
-    """What is measured: a generator, or the pictures of a folder."""
+    """The subject of the evaluation: a generator, or the pictures of a folder."""
 
     sampler: Sampler | None
     pack: Pack | None
@@ -62,9 +62,9 @@ class Subject:
 
 @dataclasses.dataclass
 class RealSide:
-    """What it is measured against: `n` real faces, and the pack they are from where they are at hand."""
+    """The real faces that it is measured against, `n` of them, and their pack where it is at hand."""
 
-    reals: Reals
+    reals: RealStatistics
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
@@ -73,15 +73,16 @@ class RealSide:
 
     @property
     def n(self) -> int:
-        """How many real faces there are on this side; as many samples are compared with them."""
+        """The number of real faces on this side; as many samples are compared with them."""
         return len(self.reals.features)
 
 
 @dataclasses.dataclass
 class Samples:
-    """What is compared with the real faces: as a set, the first of them as pixels, and any of them by its place.
+    """The samples that are compared with the real faces: as a set, the first of them as pixels, and any by its place.
 
-    By what encoder copies are found, and what it sees in the samples, is known where there are faces to be copied.
+    `copies` is the encoder by which copies are found, and its features of the samples; None where there are no faces
+    to be copied.
     """
 
     faces: FaceSet
@@ -143,7 +144,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if subject.sampler and learnt.certain and len(learnt.held_out):
             discriminator_gap(subject.sampler, learnt, samples.first, result)
     if os.path.isdir(config.fake) and subject.sampler:
-        result["run"] = the_way_there(config, subject.sampler, real, extractor, device)
+        result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
     spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectrum}
     save(config.report, result, samples.first, spectra, pairs)
     return result
@@ -199,7 +200,7 @@ def open_reals(
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals, about = Reals.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
+    reals, about = RealStatistics.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
     return RealSide(reals, reals.measure(other), about, pack, second)
 
 
@@ -343,10 +344,10 @@ def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, res
     )
 
 
-def the_way_there(
+def checkpoint_history(
     config: EvaluateConfig, sampler: Sampler, real: RealSide, extractor: Extractor, device: torch.device
 ) -> dict[str, list[dict[str, float]]]:
-    """The metrics over a run, by how they were measured: of its checkpoints now, and in training by itself."""
+    """The metrics over a run: of its checkpoints, measured now, and those that it measured itself while training."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
     present = math.inf
@@ -374,7 +375,7 @@ def the_way_there(
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     return {
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
-        f"measured in training, {min(faces, evaluation.JUDGED):,} samples each": measured_in_training(config.fake),
+        f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(config.fake),
     }
 
 
@@ -444,7 +445,7 @@ def bar(what: str, total: int, unit: str = "face") -> tqdm:
 
 
 def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
-    """What `python evaluate.py` does."""
+    """Run `python evaluate.py`."""
     with enough_memory("out of memory: stop what else uses it, or measure with --nogpu"):
         evaluate(config)
 

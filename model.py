@@ -27,7 +27,7 @@ FEW_PIXELS = 6
 
 
 LITE0_SCALES = 10.2, 9.1, 7.4
-"""What EfficientNet-lite0's maps are divided by: their root mean square over anime faces."""
+"""Divisors of EfficientNet-lite0's maps: their root mean square over anime faces."""
 
 MIXED = 48, 64, 112
 """Channels that they are mixed to."""
@@ -85,29 +85,29 @@ class Discriminator(nn.Module):
         self.projected = Projected(config.d_encoder) if config.projected else None
         self.patch = config.patch
 
-    def forward(self, faces: Tensor, seen: list[Tensor] | None = None) -> Tensor:
-        """Judge faces: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
+    def forward(self, faces: Tensor, features: list[Tensor] | None = None) -> Tensor:
+        """Tell faces from samples: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
 
         With `patch` each head has a logit for each place of its map: (N, 4, P), the first column everywhere the same.
 
         Args:
             faces: in [-1, 1].
-            seen: what `look` makes of them, where it has looked already.
+            features: `encode(faces)`, where they are known already.
         """
         logits = self.plain(faces)
         if self.projected is None:
             return logits
-        heads = self.projected(self.look(faces) if seen is None else seen)
+        heads = self.projected(self.encode(faces) if features is None else features)
         if not self.patch:
             return torch.cat([logits[:, None], heads.mean(2)], 1)
         return torch.cat([logits[:, None, None].expand(-1, 1, heads.shape[2]), heads], 1)
 
-    def look(self, faces: Tensor) -> list[Tensor]:
-        """What its frozen encoder makes of faces, which does not change in training; nothing where there is none."""
-        return [] if self.projected is None else self.projected.look(faces)
+    def encode(self, faces: Tensor) -> list[Tensor]:
+        """The frozen encoder's features of faces, which do not change in training; none where there is no encoder."""
+        return [] if self.projected is None else self.projected.encode(faces)
 
-    def judges(self) -> list[Callable[[Tensor], Tensor]]:
-        """Its heads, each from the map that it sees to its logits: (N, C, R, R) -> (N, P), or without `patch` (N,)."""
+    def heads(self) -> list[Callable[[Tensor], Tensor]]:
+        """Its heads, each from its map of features to its logits: (N, C, R, R) -> (N, P), or without `patch` (N,)."""
         heads = [] if self.projected is None else self.projected.heads
         return [functools.partial(_places, head, self.patch) for head in heads]
 
@@ -122,12 +122,12 @@ class Discriminator(nn.Module):
             frozen(conv)
 
     def plain(self, faces: Tensor) -> Tensor:
-        """Judge faces without the projected heads: (N, C, S, S) -> (N,)."""
+        """Tell faces from samples without the projected heads: (N, C, S, S) -> (N,)."""
         return self.main(faces).flatten()
 
 
-def _places(head: nn.Module, patch: bool, seen: Tensor) -> Tensor:
-    logits = head(seen).flatten(1)
+def _places(head: nn.Module, patch: bool, features: Tensor) -> Tensor:
+    logits = head(features).flatten(1)
     return logits if patch else logits.mean(1)
 
 
@@ -159,8 +159,8 @@ class Projected(nn.Module):
             self.encoder, self.mixing = frozen(fused(Encoder().eval())), None
             widths, scales = WIDTHS[1:], torch.ones(len(WIDTHS) - 1)
         self.register_buffer("scales", scales)
-        seen = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
-        self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in seen)
+        maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
+        self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in maps)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
         """Take a trained encoder.
@@ -174,15 +174,15 @@ class Projected(nn.Module):
         self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
         self.scales.copy_(scales)
 
-    def look(self, faces: Tensor) -> list[Tensor]:
-        """(N, C, S, S) in [-1, 1] -> what the encoder sees at three depths: at S/4, S/8 and S/16 pixels."""
+    def encode(self, faces: Tensor) -> list[Tensor]:
+        """(N, C, S, S) in [-1, 1] -> the encoder's features at three depths: at S/4, S/8 and S/16 pixels."""
         maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))[-3:]
-        scaled = [seen / scale for seen, scale in zip(maps, self.scales, strict=True)]
+        scaled = [features / scale for features, scale in zip(maps, self.scales, strict=True)]
         return scaled if self.mixing is None else self.mixing(scaled)
 
-    def forward(self, seen: list[Tensor]) -> Tensor:
-        """What `look` has seen in N faces -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
-        return torch.stack([head(depth).flatten(1) for head, depth in zip(self.heads, seen, strict=True)], 1)
+    def forward(self, features: list[Tensor]) -> Tensor:
+        """Features of N faces by `encode` -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
+        return torch.stack([head(depth).flatten(1) for head, depth in zip(self.heads, features, strict=True)], 1)
 
 
 class Mixing(nn.Module):
@@ -207,7 +207,7 @@ class Mixing(nn.Module):
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         """Maps (N, C, R, R) -> (N, D, R, R)."""
-        mixed = [conv(seen) for conv, seen in zip(self.across, maps, strict=True)]
+        mixed = [conv(features) for conv, features in zip(self.across, maps, strict=True)]
         for i in reversed(range(len(self.down))):
             around = interpolate(self.down[i](mixed[i + 1]), scale_factor=2, mode="bilinear")
             mixed[i] = (mixed[i] + around) * 0.5**0.5

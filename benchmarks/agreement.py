@@ -24,7 +24,7 @@ from gan.data.faces import open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
 from gan.quality import evaluation, features, sampling
-from gan.quality.evaluation import METRICS, Reals
+from gan.quality.evaluation import METRICS, RealStatistics
 
 AGAIN = 1000
 """Drawings of other cells."""
@@ -60,7 +60,7 @@ def main() -> None:
         print(f"| {kind} | {label} | {' | '.join(f'{v:.{decimals}f}' for v in values)} | {agree} |", flush=True)
 
     blind, look = lambda pixels: torch.zeros(len(pixels), 2), features.measuring(on, "faces").damage
-    reals = Reals.of(evaluation.face_set([chosen], blind, look, options.n))
+    reals = RealStatistics.of(evaluation.face_set([chosen], blind, look, options.n))
     seen = [evaluation.face_set(faces, blind, look, options.n) for faces in sets]
     textures = [reals.measure_texture(faces.patches, faces.spectrum) for faces in seen]
     damage = [100 * faces.damage.mean().item() for faces in seen]
@@ -69,7 +69,7 @@ def main() -> None:
     row("", "damage_x100", damage)
     for kind in options.features.split(","):
         extract = EXTRACTORS[kind](on)
-        reals = Reals(extract(chosen), {}, torch.ones(2))
+        reals = RealStatistics(extract(chosen), {}, torch.ones(2))
         found = [reals.measure_features(torch.cat([extract(some) for some in faces])) for faces in sets]
         for name in found[0]:
             row(kind, name, [values[name] for values in found])

@@ -31,7 +31,7 @@ from gan.device import choose_device, place
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.images import to_tensor
 from gan.quality import evaluation, features
-from gan.quality.evaluation import Reals
+from gan.quality.evaluation import RealStatistics
 from gan.quality.features import Extractor
 
 SHARES = 0.05, 0.2, 0.5
@@ -176,7 +176,7 @@ def main() -> None:
     for kind in options.features.split(","):
         extractor = EXTRACTORS[kind](on)
         print(f"\n{extractor.name}, {len(other):,} against {len(real):,} faces, {platform.machine()}\n")
-        reals, seen = Reals(extractor(real), {}, torch.ones(2)), known(extractor, sets)
+        reals, seen = RealStatistics(extractor(real), {}, torch.ones(2)), known(extractor, sets)
         table(reals, seen, texture)
 
 
@@ -202,7 +202,7 @@ def known(
 def swd(real: np.ndarray, sets: dict[tuple[str, float], np.ndarray]) -> dict[tuple[str, float], float]:
     """The sliced Wasserstein distance of each set, x1000."""
     nothing = lambda pixels: torch.zeros(len(pixels), 1)  # noqa: E731
-    reals = Reals.of(evaluation.face_set([real], nothing, nothing, len(real)))
+    reals = RealStatistics.of(evaluation.face_set([real], nothing, nothing, len(real)))
     found = {}
     for key, some in sets.items():
         faces = evaluation.face_set([some], nothing, nothing, len(some))
@@ -210,7 +210,9 @@ def swd(real: np.ndarray, sets: dict[tuple[str, float], np.ndarray]) -> dict[tup
     return found
 
 
-def table(reals: Reals, sets: dict[tuple[str, float], Tensor], texture: dict[tuple[str, float], float]) -> list[str]:
+def table(
+    reals: RealStatistics, sets: dict[tuple[str, float], Tensor], texture: dict[tuple[str, float], float]
+) -> list[str]:
     """Print the metrics of each set, and give back the faults that FD or precision do not answer in order."""
     found = {key: reals.measure_features(some) for key, some in sets.items()}
     shares = " | ".join(f"{share:.0%}" for share in (0.0, *SHARES))

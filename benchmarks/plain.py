@@ -131,10 +131,10 @@ def discriminator_step(
         )
         loss = loss + config.penalty_every * config.penalty_weight * sum(found.values())
         if discriminator.projected is not None and config.head_penalty:
-            seen = discriminator.look(real), discriminator.look(fake)
-            noises = [torch.randn(len(one), 2, *one.shape[1:], device=real.device) for one in seen[0]]
-            maps = seen[0], real_logits[:, 1:], seen[1], fake_logits[:, 1:]
-            found = losses.head_penalties(config.penalty, discriminator.judges(), *maps, noises, losses.PENALTY_NOISE)
+            features = discriminator.encode(real), discriminator.encode(fake)
+            noises = [torch.randn(len(one), 2, *one.shape[1:], device=real.device) for one in features[0]]
+            maps = features[0], real_logits[:, 1:], features[1], fake_logits[:, 1:]
+            found = losses.head_penalties(config.penalty, discriminator.heads(), *maps, noises, losses.PENALTY_NOISE)
             loss = loss + config.penalty_every * config.head_penalty * sum(found.values())
     optimizer.zero_grad()
     loss.backward()

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+import train
 from config import RELEASED, Precision, TrainConfig
 from gan.data import synthetic
 from gan.device import choose_precision, describe
@@ -339,7 +340,8 @@ def work_of_a_step(config: TrainConfig, device: torch.device, precision: Precisi
             return out
 
     with FlopCounterMode(display=False) as arithmetic, Bytes() as memory:
-        plan.images_per_second(config, device, precision, 0.0)
+        halves = train.discriminator_step, train.generator_step
+        plan.images_per_second(config, plan.Machine(halves, device, precision), 0.0)
     steps = plan.LEAST_STEPS + 1
     return arithmetic.get_total_flops() / steps, memory.total / steps
 

@@ -1,10 +1,10 @@
 """What watching a run costs on this machine: python -m benchmarks.watching --minutes=20.
 
 Trains on drawn faces with --vis and --budget, in this process, and prints a Markdown table of the time that went into
-asking the networks, judging the curves, the report, and the visdom page with its server, in percent of the run's. The
-run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn and compares
-their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the training and
-of its visdom server on the way.
+asking the networks, diagnosing the curves, the report, and the visdom page with its server, in percent of the run's.
+The run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn and
+compares their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the
+training and of its visdom server on the way.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def account(minutes: float) -> None:
         return close(self)
 
     counted(Probe, "__call__", "asking the networks, within the previews' 3 %")
-    counted(Monitor, "judge", "judging the curves")
+    counted(Monitor, "update_diagnosis", "diagnosing the curves")
     counted(RunReport, "_write", "report.html")
     counted(Page, "_send", "the visdom page, CPU time of its thread", time.thread_time)
     Server._start, Page.close = started, closed

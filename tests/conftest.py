@@ -114,11 +114,12 @@ def run_here(
         import train
         from gan import device
         from gan.quality import report
+        from gan.training import start
         from gan.watching import run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
-        monkeypatch.setattr(train, "give_back_memory", lambda: None)
+        monkeypatch.setattr(start, "give_back_memory", lambda: None)
         if not drawn:
             monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
             monkeypatch.setattr(report, "_fill", lambda *_: None)

@@ -1,4 +1,4 @@
-"""How good a set of faces is: sampling, features and metrics over whole sets. Evaluating and training share it."""
+"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and for runs in training."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ METRICS = {
     "swd_x1000": ("SWD x1000", "lower", 1),
     "spectrum_db": ("spectrum, dB off", "lower", 2),
 }
-"""What is measured: name for people, which way is better, decimals shown."""
+"""Each metric's name for people, its better direction, and the decimals shown."""
 
 LEAST = 50
 """Faces of each kind below which nothing is measured."""
 
-JUDGED = 2000
+MOST_FACES = 2000
 """Samples, and real faces, of an evaluation during training."""
 
-JUDGED_SEEDS = 2**32
+FIRST_SEED = 2**32
 """Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
 
 HALVES = 10
@@ -65,7 +65,7 @@ COPY_SHARE, COPY_RATIO = (1, 5, 50), 0.5
 
 @dataclasses.dataclass(frozen=True)
 class FaceSet:
-    """What metrics need to know of a set of faces.
+    """A set of faces as the metrics need it.
 
     Args:
         features: (N, F).
@@ -123,8 +123,8 @@ def face_set(
     return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
 
 
-class Reals:
-    """Real faces as the metrics need them; what all comparisons share is computed once.
+class RealStatistics:
+    """Statistics of real faces, computed once and shared by all comparisons.
 
     Args:
         features: (N, F).
@@ -136,24 +136,24 @@ class Reals:
         self.features, self.textures, self.spectrum = features, textures, spectrum
 
     @classmethod
-    def of(cls, faces: FaceSet) -> Reals:
-        """A set of faces as the real ones."""
+    def of(cls, faces: FaceSet) -> RealStatistics:
+        """Take a set of faces as the real ones."""
         textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
         return cls(faces.features, textures, faces.spectrum)
 
     @functools.cached_property
     def gaussian(self) -> metrics.Gaussian:
-        """Fitted to the features."""
+        """The Gaussian fitted to the features."""
         return metrics.gaussian(self.features)
 
     @functools.cached_property
-    def likeness(self) -> float:
-        """Mean kernel of pairs."""
-        return metrics.mean_likeness(self.features)
+    def mean_kernel(self) -> float:
+        """Mean kernel of all pairs of two different faces."""
+        return metrics.mean_kernel(self.features)
 
     @functools.cached_property
-    def reach(self) -> Tensor:
-        """Distance of each to its fifth neighbour."""
+    def radii(self) -> Tensor:
+        """Distance of each face to its fifth neighbour, (N,)."""
         return metrics.radii(self.features)
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
@@ -164,9 +164,9 @@ class Reals:
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """The metrics that compare features (M, F)."""
         return {
-            "fd": metrics.between(self.gaussian, metrics.gaussian(fakes)),
-            "kid_x1000": 1000 * metrics.kernel_distance(self.features, fakes, self.likeness),
-            **metrics.manifold_metrics(self.features, fakes, reach=self.reach),
+            "fd": metrics.frechet_distance(self.gaussian, metrics.gaussian(fakes)),
+            "kid_x1000": 1000 * metrics.kernel_distance(self.features, fakes, self.mean_kernel),
+            **metrics.manifold_metrics(self.features, fakes, real_radii=self.radii),
         }
 
     def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
@@ -193,7 +193,9 @@ def spectrum_distance(real: Tensor, fake: Tensor) -> float:
     return (10 * (fake[1:] / real[1:].clamp(min=1e-12)).clamp(min=1e-12).log10()).abs().mean().item()
 
 
-def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lambda n: None) -> dict[str, float]:
+def deviations(
+    reals: RealStatistics, fakes: FaceSet, done: Callable[[int], object] = lambda n: None
+) -> dict[str, float]:
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
     The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
@@ -221,11 +223,11 @@ def deviations(reals: Reals, fakes: FaceSet, done: Callable[[int], object] = lam
             found.setdefault(name, []).append(value)
         done(1)
     spread = {name: float(np.std(values, ddof=1)) for name, values in found.items()}
-    return spread | {"coverage": metrics.coverage_deviation(reals.features, fakes.features, reals.reach)}
+    return spread | {"coverage": metrics.coverage_deviation(reals.features, fakes.features, reals.radii)}
 
 
-class Judge:
-    """Measures the generator of a run between its steps: the same latents against the same real faces each time.
+class Evaluator:
+    """Measures the generator of a run between its steps, each time with the same latents and the same real faces.
 
     The real faces are those held out, and where they are too few some of those trained on.
 
@@ -249,44 +251,43 @@ class Judge:
         metric: str,
         best: Mapping[str, float] | None = None,
     ) -> None:
-        random = stream(0, 0, "judge")
+        random = stream(0, 0, "judge")  # names the order of every run so far
         order = np.concatenate([random.permutation(held_out), random.permutation(training)])
-        self.pack, self.chosen, self.extractor, self.sampler = pack, order[:JUDGED], extractor, sampler
+        self.pack, self.chosen, self.extractor, self.sampler = pack, order[:MOST_FACES], extractor, sampler
         self.metric, self.best, self.seconds = metric, best, math.nan
 
     @functools.cached_property
-    def reals(self) -> Reals:
+    def reals(self) -> RealStatistics:
         """The real faces."""
-        return Reals.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
+        return RealStatistics.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def cost(self) -> float:
-        """Seconds that the next measurement will take, about: as many as the last one, before the first an estimate."""
+        """Seconds that the next measurement will take: as many as the last one, and before the first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
-            for look in (self.extractor, self.extractor.damage):
-                look(faces[:1])  # the first time is slower
-            seeing, judging = (
-                _seconds(functools.partial(look, faces)) for look in (self.extractor, self.extractor.damage)
-            )
-            looking = (2 * seeing + judging) / len(faces)  # at real faces too, but for damage
+            networks = self.extractor, self.extractor.damage
+            for network in networks:
+                network(faces[:1])  # the first time is slower
+            extracting, finding = (_seconds(functools.partial(network, faces)) for network in networks)
+            measuring = (2 * extracting + finding) / len(faces)  # real faces too, but not their damage
             list(self.sampler.faces([0]))
             drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = _seconds(lambda: Reals.of(few).measure(few))  # however few they are
+            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # however few they are
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
-            self.seconds = texture + (looking + drawing) * len(self.chosen)
+            self.seconds = texture + (measuring + drawing) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
-        """The metrics of the generator as it is now; it is not changed."""
+        """Measure the generator as it is now, without changing it."""
         reals, since = self.reals, time.perf_counter()  # the reals are taken in once
-        faces = list(self.sampler.faces(range(JUDGED_SEEDS, JUDGED_SEEDS + len(self.chosen))))
+        faces = list(self.sampler.faces(range(FIRST_SEED, FIRST_SEED + len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, self.extractor.damage, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
 
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
-        """Whether these metrics are the best so far; if so they are what later ones have to beat.
+        """Compare metrics with the best so far, and keep them as the best where they are better.
 
         Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
         states whose FD is like the least so far.
@@ -294,6 +295,9 @@ class Judge:
         Args:
             found: the metrics.
             fds: every FD of the run so far.
+
+        Returns:
+            True where they are the best.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
@@ -302,8 +306,8 @@ class Judge:
             sign = 1 if METRICS[self.metric][1] == "lower" else -1
             better = sign * found[self.metric] < sign * best[self.metric]
             if self.metric == BY_DAMAGE:
-                reach = ALIKE * min(found["fd"], best["fd"], *fds)
-                better = found["fd"] <= reach and (better or best["fd"] > reach)
+                limit = ALIKE * min(found["fd"], best["fd"], *fds)
+                better = found["fd"] <= limit and (better or best["fd"] > limit)
             if not better:
                 return False
         self.best = dict(found)
@@ -318,7 +322,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Copying:
-    """How near samples are to the faces that were trained on.
+    """The distance of samples to the faces that were trained on.
 
     Args:
         ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
@@ -335,7 +339,7 @@ class Copying:
 
     @property
     def copied(self) -> bool:
-        """Whether at least one sample in a hundred lies far nearer to a training face than new faces do."""
+        """True where at least one sample in a hundred lies far nearer to a training face than new faces do."""
         return min(self.ratios.values()) < COPY_RATIO
 
 
@@ -387,7 +391,7 @@ def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The real faces that come with the program: no pictures, only what metrics need of them.
+    """The real faces that come with the program: no pictures, only their statistics.
 
     Args:
         reals: one lot.
@@ -398,7 +402,7 @@ class Reference:
         about: what they are, in words.
     """
 
-    reals: Reals
+    reals: RealStatistics
     other: Tensor
     floor: Mapping[str, float]
     n: int
@@ -407,8 +411,8 @@ class Reference:
 
 
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
-    """Write what metrics need of two lots of real faces."""
-    reals = Reals.of(first)
+    """Write the statistics of two lots of real faces."""
+    reals = RealStatistics.of(first)
     levels = {
         size: {"mean": t.mean, "deviation": t.deviation, "quantiles": t.quantiles.half()}
         for size, t in reals.textures.items()
@@ -442,5 +446,5 @@ def load_reference(n: int, path: Path = REFERENCE) -> Reference:
         size: metrics.Texture(level["mean"], level["deviation"], level["quantiles"].float())
         for size, level in content["levels"].items()
     }
-    reals = Reals(first[:n], textures, content["spectrum"])
+    reals = RealStatistics(first[:n], textures, content["spectrum"])
     return Reference(reals, second[:n], content["floor"], len(second), content["extractor"], content["about"])

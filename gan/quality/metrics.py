@@ -1,4 +1,4 @@
-"""How near two sets of pictures are, as plain algebra on features or pixels. Pure: no networks, no files.
+"""Distances between two sets of pictures, as plain algebra on features or pixels. Pure: no networks, no files.
 
 Features are (N, F) float tensors. `real` comes first, `fake` second. Distances between all pairs are computed in
 blocks, so that memory stays bounded.
@@ -27,7 +27,7 @@ Gaussian = tuple[Tensor, Tensor]
 """Mean (F,) and symmetric root (F, F) of a covariance, in double precision."""
 
 
-def between(real: Gaussian, fake: Gaussian) -> float:
+def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Squared Frechet distance of two Gaussians (Heusel et al. 2017, eq. 6); FID where fitted to Inception's features.
 
     |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)); the last trace is the sum of the singular values of the product
@@ -72,19 +72,19 @@ def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
     return distances / np.maximum(1 - distances / fitted, 1e-3)
 
 
-def kernel_distance(real: Tensor, fake: Tensor, likeness: float | None = None) -> float:
+def kernel_distance(real: Tensor, fake: Tensor, real_kernel: float | None = None) -> float:
     """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
 
     Args:
         real: (N, F), N > 1.
         fake: (M, F), M > 1.
-        likeness: `mean_likeness(real)`, where it is known.
+        real_kernel: `mean_kernel(real)`, where it is known.
     """
-    own = mean_likeness(real) if likeness is None else likeness
-    return own + mean_likeness(fake) - 2 * mean_likeness(real, fake)
+    own = mean_kernel(real) if real_kernel is None else real_kernel
+    return own + mean_kernel(fake) - 2 * mean_kernel(real, fake)
 
 
-def mean_likeness(a: Tensor, b: Tensor | None = None) -> float:
+def mean_kernel(a: Tensor, b: Tensor | None = None) -> float:
     """Mean kernel of all pairs from `a` (N, F) and `b` (M, F); without `b`, of all pairs of two different of `a`."""
     total, others = 0.0, a if b is None else b
     for start in range(0, len(a), BLOCK):
@@ -96,7 +96,7 @@ def mean_likeness(a: Tensor, b: Tensor | None = None) -> float:
     return total / (len(a) * (len(others) - (b is None)))
 
 
-def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, reach: Tensor | None = None) -> dict[str, float]:
+def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor | None = None) -> dict[str, float]:
     """Precision, recall (Kynkaanniemi et al. 2019, eq. 1 and 2), density, coverage (Naeem et al. 2020, eq. 3 and 4).
 
     A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
@@ -107,9 +107,11 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, reach: Tensor | Non
         real: (N, F), N > k.
         fake: (M, F), M > k.
         k: which neighbour.
-        reach: `radii(real, k)`, where they are known.
+        real_radii: `radii(real, k)`, where they are known.
     """
-    real_radii, fake_radii = radii(real, k) if reach is None else reach, radii(fake, k)
+    if real_radii is None:
+        real_radii = radii(real, k)
+    fake_radii = radii(fake, k)
     in_real = torch.zeros(len(fake), device=fake.device)  # real balls around each fake
     nearest_fake, in_fake = [], []
     for start, distances in _distances(real, fake):
@@ -125,7 +127,7 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, reach: Tensor | Non
     }
 
 
-def coverage_deviation(real: Tensor, fake: Tensor, reach: Tensor) -> float:
+def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
     """Standard error of the coverage over the choice of fakes, by the jackknife, which rather gives too much.
 
     Right where few reals are covered, up to 1.7 times too much where nearly all are (Efron and Stein 1981: never less
@@ -134,11 +136,11 @@ def coverage_deviation(real: Tensor, fake: Tensor, reach: Tensor) -> float:
     Args:
         real: (N, F).
         fake: (M, F).
-        reach: `radii(real, k)`.
+        real_radii: `radii(real, k)`.
     """
     lost = torch.zeros(len(fake), device=fake.device)  # reals that would not be covered without this fake
     for start, distances in _distances(real, fake):
-        inside = distances <= reach[start : start + BLOCK, None]
+        inside = distances <= real_radii[start : start + BLOCK, None]
         lost += inside[inside.sum(1) == 1].sum(0)
     return (((lost - lost.mean()).square().sum() * (1 - 1 / len(fake))).sqrt() / len(real)).item()
 
@@ -212,7 +214,7 @@ def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Texture:
-    """How patches of real faces are distributed along random directions.
+    """The distribution of patches of real faces along random directions.
 
     Args:
         mean: of each channel, (1, C, 1, 1).

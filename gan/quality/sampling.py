@@ -88,13 +88,13 @@ class Sampler:
                 progress(len(faces))
                 yield from zip(itertools.repeat(True), score(faces), left, strict=False)
 
-        def judged() -> Iterator[Tensor]:
-            for rows in self._batches(seeds, lambda z: self._judge(self.generator(z)), mean, std):
+        def discriminated() -> Iterator[Tensor]:
+            for rows in self._batches(seeds, lambda z: self._discriminate(self.generator(z)), mean, std):
                 progress(len(rows))
                 yield rows
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots, left = judged(), iter(seeds)
+            lots, left = discriminated(), iter(seeds)
             known = [next(lots)]
             while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
                 known.append(next(lots))
@@ -108,16 +108,16 @@ class Sampler:
         best = heapq.nlargest(keep, found, key=lambda found: (*found[:2], -found[2]))
         return [seed for *_, seed in best]
 
-    def _judge(self, faces: Tensor) -> Tensor:
-        """Samples (N, C, S, S) -> (N, 1 + F): how real each looks, and what the discriminator's encoder sees in it."""
+    def _discriminate(self, faces: Tensor) -> Tensor:
+        """Samples (N, C, S, S) -> (N, 1 + F): a logit for each, and its features by the discriminator's encoder."""
         assert self.discriminator is not None
         with device.autocast(self.device, "fp32"):  # bf16 would call many equally good
             faces, heads = faces.float(), getattr(self.discriminator, "projected", None)
             if heads is None:
                 return self.discriminator(faces).view(len(faces), -1).mean(1, keepdim=True).cpu()
-            seen = heads.look(faces)
-            worst = heads(seen).flatten(1).quantile(WORST, 1)
-            return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in seen)], 1).cpu()
+            features = heads.encode(faces)
+            worst = heads(features).flatten(1).quantile(WORST, 1)
+            return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in features)], 1).cpu()
 
     def _batches(self, seeds: Sequence[int], work: Callable[[Any], T], mean: float, std: float) -> Iterator[T]:
         """`work` on the latents of `seeds`, a batch at a time; a batch that does not fit in memory is halved."""
@@ -138,7 +138,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Which of `known` are among the half nearest to their middle, and what tells which others are as near.
+    """Tell which of `known` are among the half nearest to their middle; and give a function that tells it of others.
 
     Args:
         known: features, (N, F).

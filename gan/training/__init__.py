@@ -1,4 +1,4 @@
-"""What moves weights, and what a run is: losses, augmentation, averages, steps, processes, budgets, its start and end.
+"""Training: losses, augmentation, averages, the parts of a step, processes, memory, budgets; a run, its start and end.
 
 The algorithm itself stands in train.py; what only shows it belongs in gan/watching.
 """

@@ -1,4 +1,4 @@
-"""Stopping in the debugger on a wish from outside, as the book does: touch a file, and the next step begins there."""
+"""Stops in the debugger when asked from outside, as the book does: touch a file, and the next step begins there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import bdb
 import contextlib
 import signal
 from pathlib import Path
+
+from gan.data.batches import Batches
+from gan.training.run import Run, TrainingState
+from gan.watching.monitor import Monitor
 
 leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
 """Around a `breakpoint()`: the debugger's `quit`, in which Python 3.14 exits, goes on as its `continue` does."""
@@ -23,8 +27,15 @@ class DebugFile:
         self.interrupt = signal.getsignal(signal.SIGINT)
         self.touched = self._time()
 
+    def stop_if_touched(self, run: Run, state: TrainingState, batches: Batches, monitor: Monitor) -> None:
+        """Open the debugger where the file was touched, with all of a training at hand; its time does not count."""
+        if self.asks():
+            with monitor.paused(), leaving:
+                breakpoint()  # run, state, batches and monitor are at hand
+                monitor.say("going on")
+
     def asks(self) -> bool:
-        """Whether the file was touched since the last call, or, in the first one, since it is watched.
+        """Return True where the file was touched since the last call, or, in the first one, since it is watched.
 
         Gives Ctrl-C back its meaning, too: pdb keeps it to itself after `continue`.
         """

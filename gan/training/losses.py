@@ -27,7 +27,7 @@ COUPLED: frozenset[Loss] = frozenset({"rahinge"})
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
-    """What the discriminator minimises.
+    """The loss that the discriminator minimises.
 
     Args:
         loss: `bce` (Goodfellow et al. 2014, eq. 1, summed over reals and fakes as in the book);
@@ -53,7 +53,7 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
 
 
 def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) -> Tensor:
-    """What the generator minimises.
+    """The loss that the generator minimises.
 
     The comparing losses are the discriminator's with real and fake exchanged. `bce` is the non-saturating loss
     -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes.
@@ -194,14 +194,14 @@ def gradient_penalties(
 def head_penalties(
     penalty: Penalty,
     heads: Sequence[Callable[[Tensor], Tensor]],
-    real_seen: Sequence[Tensor],
+    real_features: Sequence[Tensor],
     real_logits: Tensor,
-    fake_seen: Sequence[Tensor],
+    fake_features: Sequence[Tensor],
     fake_logits: Tensor,
     noise: Sequence[Tensor | None],
     scale: float,
 ) -> dict[str, Tensor]:
-    """`gradient_penalties` of heads, each at the map that it sees, summed over them; the encoder is left alone.
+    """`gradient_penalties` of heads, each at its map of features, summed over them; the encoder is left alone.
 
     Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
     2023, "Adversarial diffusion distillation", do so with R1).
@@ -209,15 +209,15 @@ def head_penalties(
     Args:
         penalty: as there.
         heads: of K heads, map -> logits (N, P) or (N,).
-        real_seen: K maps of the reals, (N, C, R, R) each.
+        real_features: K maps of the reals, (N, C, R, R) each.
         real_logits: their logits, (N, K, P) or (N, K), with their graph.
-        fake_seen: of the fakes.
+        fake_features: of the fakes.
         fake_logits: likewise.
         noise: of `penalty_noise`, for each map.
         scale: standard deviation of the noise of `approximate`, in units of maps, whose root mean square is 1.
     """
     found = [
         gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)
-        for k, (head, real, fake) in enumerate(zip(heads, real_seen, fake_seen, strict=True))
+        for k, (head, real, fake) in enumerate(zip(heads, real_features, fake_features, strict=True))
     ]
     return {f"head_{name}": sum((one[name] for one in found), torch.zeros(())) for name in found[0]}

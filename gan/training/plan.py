@@ -1,27 +1,25 @@
-"""What minutes buy on this machine, and how the learning rates go along them."""
+"""The options that suit a budget on this machine, by measuring it with real training steps."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import statistics
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from config import Precision, TrainConfig
-from gan.device import adam, autocast, compile_fixed, free_memory, layout, out_of_memory, place
+from gan.device import free_memory, layout, out_of_memory
 from gan.presets import FEW, PLANS, Plan
-from gan.training import losses
-from model import Discriminator, Generator
-
-WARM_UP = 0.05
-"""Share of a leg after the first over which the learning rates rise from 0: the networks had settled."""
+from gan.training.run import Run, TrainingState
+from gan.training.step import Halves, Step, WrappedNetworks
+from gan.watching.monitor import Monitor
 
 MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
-"""How long the machine is measured, at most what share of the budget that is, and how many steps it is at least."""
+"""Seconds for which the machine is measured, the most that is of a budget, and the fewest steps."""
 
 COMPILE_SECONDS = 1200
 """Runs that take longer are tried with compiled networks, which takes about a minute."""
@@ -29,45 +27,30 @@ COMPILE_SECONDS = 1200
 TRAINING_SHARE = 0.9
 """Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
 
+NEVER = 2**62
+"""Steps between penalties where none is to come."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Leg:
-    """The training that one budget pays for; the learning rates reach 0 at its end. Another budget begins another one.
+class Machine:
+    """The means to train a run.
 
     Args:
-        step: the step after which it began.
-        seconds: the run's training time when it began; earlier by what the preparation of its sittings took.
+        halves: the two halves of a step.
+        device: device to train on.
+        precision: precision to compute in.
+        world: processes that share the work, each on a device like this one.
     """
 
-    step: int = 0
-    seconds: float = 0.0
-
-    def done(self, seconds: float, allowed: float) -> float:
-        """The share of it that is done.
-
-        Args:
-            seconds: the run's training time so far.
-            allowed: seconds it may take.
-        """
-        return (seconds - self.seconds) / max(allowed, 1e-9)
-
-    def rates(self, done: float, anneal: float) -> float:
-        """The share of the learning rates to take when the share `done` of it is done.
-
-        What the networks do at a constant rate is circle round each other; as it falls they settle.
-
-        Args:
-            done: see `done`.
-            anneal: share of the leg, its last part, over which they fall to 0 in a line.
-        """
-        falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
-        rising = min(1.0, done / WARM_UP) if self.step else 1.0
-        return max(0.0, min(falling, rising))
+    halves: Halves
+    device: torch.device
+    precision: Precision
+    world: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What was chosen for a budget.
+    """The options chosen for a budget.
 
     Args:
         plan: the row of the table.
@@ -82,77 +65,64 @@ class Chosen:
     images: float
 
 
-def choose(
-    config: TrainConfig,
-    typed: Mapping[str, Any],
-    device: torch.device,
-    precision: Precision,
-    seconds: float,
-    faces: int,
-    world: int = 1,
-) -> Chosen:
+def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
     """Choose the options for a budget by how many images this machine can be trained on in it.
 
     Args:
         config: the run's config.
         typed: the options the user typed, which win.
-        device: what it trains on.
-        precision: what it computes in.
-        seconds: what is left of the budget.
+        machine: device, precision and processes to train with.
+        seconds: seconds left of the budget.
         faces: faces to train on, at least as many as a batch has.
-        world: processes that share the work, each on a device like this one.
     """
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
-    rate = TRAINING_SHARE * world * _rate_that_fits(config, device, precision, spent, world)
+    rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
         own = {name: value for name, value in plan.options.items() if name not in typed}
         chosen = dataclasses.replace(config, **own)
         if not own:
             return Chosen(plan, config, rate, rate * seconds)
-        if chosen.batch_size > faces or chosen.batch_size % world:
+        if chosen.batch_size > faces or chosen.batch_size % machine.world:
             continue
         try:
-            rate_chosen = TRAINING_SHARE * world * images_per_second(chosen, device, precision, spent, world)
+            rate_chosen = TRAINING_SHARE * machine.world * images_per_second(chosen, machine, spent)
             return Chosen(plan, chosen, rate, rate_chosen * seconds)
         except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
             if not out_of_memory(error):
                 raise
-        free_memory(device)
+        free_memory(machine.device)
     raise AssertionError("the first row of the table changes nothing and takes any machine")
 
 
-def _rate_that_fits(
-    config: TrainConfig, device: torch.device, precision: Precision, seconds: float, world: int
-) -> float:
-    """Images/s, of smaller batches where the memory holds no more: in training they go through in parts."""
+def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> float:
+    """Measure images/s, of smaller batches where the memory holds no more: in training they go through in parts."""
     while True:
         try:
-            return images_per_second(config, device, precision, seconds, world)
+            return images_per_second(config, machine, seconds)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or config.batch_size % (2 * world):
+            if not out_of_memory(error) or config.batch_size % (2 * machine.world):
                 raise
-        free_memory(device)
+        free_memory(machine.device)
         config = dataclasses.replace(config, batch_size=config.batch_size // 2)
 
 
-def compile_pays(config: TrainConfig, device: torch.device, precision: Precision, images: float) -> str | None:
+def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | None:
     """Compile the networks and measure whether that saves more of a run's time than it costs.
 
     Args:
         config: the run's config.
-        device: what it trains on.
-        precision: what it computes in.
-        images: images that it will see.
+        machine: device, precision and processes to train with.
+        images: images that the run will see.
 
     Returns:
-        What it saves, in words; None where it does not pay, or does not work on this machine.
+        The gain in words; None where compiling does not pay, or does not work on this machine.
     """
-    plain = images_per_second(config, device, precision, MEASURED_SECONDS)
+    plain = images_per_second(config, machine, MEASURED_SECONDS)
     if images / plain < COMPILE_SECONDS:
         return None
     since = time.perf_counter()
     try:
-        compiled = images_per_second(config, device, precision, MEASURED_SECONDS, compiled=True)
+        compiled = images_per_second(config, machine, MEASURED_SECONDS, compiled=True)
     except Exception:  # no compiler, or one that fails: of any kind, and training can do without
         return None
     cost = time.perf_counter() - since
@@ -178,56 +148,33 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
     return {} if row is None else {name: value for name, value in row.options.items() if name not in typed}
 
 
-def images_per_second(
-    config: TrainConfig,
-    device: torch.device,
-    precision: Precision,
-    seconds: float,
-    world: int = 1,
-    compiled: bool = False,
-) -> float:
-    """The speed of bare training steps on one of `world` parts of a batch, without loader and penalty: the median."""
-    plain = place(Generator(config.model), device), place(Discriminator(config.model), device)
-    generator, discriminator = (compile_fixed(network) for network in plain) if compiled else plain
-    look = compile_fixed(plain[1].look) if compiled else plain[1].look
-    g_optimizer, d_optimizer = (adam(network.parameters(), 0.0, (0.0, 0.99), device) for network in plain)
-    n, size = config.batch_size // world, config.image_size
-    z = torch.zeros(n, config.nz, device=device)
-    real = torch.zeros(n, config.channels, size, size, device=device).contiguous(memory_format=layout(device))
+def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
+    """Measure the speed of training steps, without loader, penalty, average and writing. Nothing is left of them.
 
-    def move(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        loss.detach().item()  # waits for the device
+    Args:
+        config: the run's config.
+        machine: device, precision and processes to train with; one process's part of each batch is measured.
+        seconds: time to measure for; at least `LEAST_STEPS` steps are taken.
+        compiled: compile the networks.
 
+    Returns:
+        Images/s by the median step.
+    """
+    n, size = config.batch_size // machine.world, config.image_size
+    config = dataclasses.replace(config, d_every=1, g_every=1, penalty_every=NEVER)
+    run = Run(Path(), config, machine.device, machine.precision, {}, compiled=compiled)
+    state, monitor = TrainingState(config, machine.device), Monitor(None, Path(), faces=n, max_epoch=1)
+    state.scale_rates(0.0)
+    networks = WrappedNetworks.of(run, state)
+    real = torch.zeros(n, config.channels, size, size, device=machine.device)
+    real = real.contiguous(memory_format=layout(machine.device))
     took, began = [], time.perf_counter()
-    for step in itertools.count():
+    while len(took) <= LEAST_STEPS or time.perf_counter() - began <= seconds:
         since = time.perf_counter()
-        plain[1].requires_grad_(True)
-        with autocast(device, precision):
-            with torch.set_grad_enabled(config.share_samples):
-                fake = generator(z).float()
-                fake_seen = look(fake)
-            with torch.no_grad():
-                real_seen = look(real)
-            seen = [torch.cat([one, other.detach()]) for one, other in zip(real_seen, fake_seen, strict=True)]
-            logits = discriminator(torch.cat([real, fake.detach()]), seen).chunk(2)
-            loss = losses.discriminator_loss(config.loss, *logits)
-        move(d_optimizer, loss)
-        plain[1].requires_grad_(False)
-        with autocast(device, precision):
-            if not config.share_samples:
-                fake = generator(z).float()
-                fake_seen = look(fake)
-            real_logits = None
-            if config.loss in losses.COMPARING:
-                with torch.no_grad():
-                    real_logits = discriminator(real, real_seen)
-            loss = losses.generator_loss(config.loss, real_logits, discriminator(fake, fake_seen))
-        move(g_optimizer, loss)
-        if step:  # the first is slower
-            took.append(time.perf_counter() - since)
-        if len(took) >= LEAST_STEPS and time.perf_counter() - began > seconds:
-            break
-    return n / statistics.median(took)
+        state.step += 1
+        step = Step(run, state, networks, monitor, real)
+        for half in machine.halves:
+            half(step, [slice(0, n)])
+        monitor.means()  # waits for the device
+        took.append(time.perf_counter() - since)
+    return n / statistics.median(took[1:])  # the first is slower

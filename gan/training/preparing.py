@@ -1,4 +1,4 @@
-"""What is decided before a run's training, and what is told after it. train.py has the training itself."""
+"""The decisions before a run's training, and the summary after it. train.py has the training itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import SYNTHETIC, CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, latent
 from gan.command_line import show
 from gan.data import torchvision_data
@@ -24,7 +24,7 @@ from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
 from gan.presets import FEW
 from gan.quality import features, selection, whole_faces
-from gan.quality.evaluation import LEAST, Judge
+from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
 from gan.training import plan
 from gan.training.ranks import Ranks
@@ -41,7 +41,7 @@ SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
 def looked_up(
     config: TrainConfig, typed: Mapping[str, Any], path: Path | None
 ) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
-    """What the disk decides: the config with what old files say, the checkpoint's content, the run's folder."""
+    """Look up old files and the faces: the config with what they say, the checkpoint's content, the run's folder."""
     if path is not None:
         config, content = resumed(config, typed, path)
         faces = config.data_path
@@ -86,29 +86,24 @@ def take_weights(state: TrainingState, config: TrainConfig, device: torch.device
 
 
 def planned(
-    config: TrainConfig,
-    typed: Mapping[str, Any],
-    ranks: Ranks,
-    device: torch.device,
-    precision: Precision,
-    since: float,
-    faces: int,
+    config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: int
 ) -> TrainConfig:
-    """The config with what suits its budget, which runs since `since`, on this machine; says what was chosen."""
+    """The config with the options that suit its budget, which runs since `since`, on this machine; says which."""
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-    chosen = plan.choose(config, typed, device, precision, left, faces, ranks.world)
+    chosen = plan.choose(config, typed, machine, left, faces)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
     show(
-        f"{config.budget:g} minutes on {describe(device)}: {chosen.rate:.0f} images/s measured; chosen: {precision}, "
-        f"{options or 'the default networks'}; about {chosen.images:,.0f} images; expect {chosen.plan.expect}"
+        f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
+        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images; "
+        f"expect {chosen.plan.expect}"
     )
     return chosen.config
 
 
 def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: torch.device) -> TrainConfig:
-    """The config with what keeps best.pt, where that is not decided: damage, which knows anime faces alone, or FD."""
+    """The config with the metric that keeps best.pt, if it has none: damage, which knows anime faces alone, or FD."""
     if config.eval_metric is not None or not config.eval_images or len(pack.pixels) < LEAST:
         return config
     known = False
@@ -120,7 +115,7 @@ def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: t
 
 
 def knows(whole: whole_faces.WholeFaces, pack: Pack, training: np.ndarray) -> bool:
-    """Whether a pack's faces are of the kind that is known, anime faces, by some of them."""
+    """Return True where a pack's faces are of the kind that is known, anime faces, by some of them."""
     some = latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
     return whole.knows(features.of_pack(whole.extractor, pack, some))
 
@@ -133,7 +128,7 @@ def choose_faces(
     held_out: np.ndarray,
     device: torch.device,
 ) -> np.ndarray | None:
-    """Whether each face of a pack is whole or typical enough to learn from; None where all are taken. Says so.
+    """Choose the faces of a pack that are whole or typical enough to learn from; says so.
 
     Args:
         config: the run's.
@@ -142,6 +137,9 @@ def choose_faces(
         training: indices of those to train on.
         held_out: indices of those held out.
         device: where to look at them; that may take a tenth of a budget.
+
+    Returns:
+        Whether each face of the pack is chosen; None where all are.
     """
     if content is not None:
         return selection.unpacked(content.get("chosen_faces"), pack)
@@ -169,43 +167,43 @@ def choose_faces(
     return chosen
 
 
-def choose_compile(config: TrainConfig, device: torch.device, precision: Precision, since: float, faces: int) -> bool:
-    """Whether to compile the networks; says so where that was measured.
+def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int) -> bool:
+    """Decide whether to compile the networks; says so where that was measured.
 
     On two CPU cores they are slower compiled, see docs/experiments.md.
     """
-    if config.compile is not None or device.type != "cuda":
+    if config.compile is not None or machine.device.type != "cuda":
         return bool(config.compile)
     images = config.epochs * faces
     try:
         if config.budget is not None:
             left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-            images = min(images, left * plan.images_per_second(config, device, precision, 1.0))
-        saved = plan.compile_pays(config, device, precision, images)
+            images = min(images, left * plan.images_per_second(config, machine, 1.0))
+        saved = plan.compile_pays(config, machine, images)
     except (RuntimeError, MemoryError) as error:  # in training the batch goes through in parts
         if not out_of_memory(error):
             raise
         saved = None
-    free_memory(device)  # of the networks that were measured
+    free_memory(machine.device)  # of the networks that were measured
     if saved is not None:
         show(f"the networks are compiled: {saved}")
     return saved is not None
 
 
 def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
-    """Whether a run that goes on compiles its networks: as typed; where that was measured, on a GPU like then."""
+    """Return True where a run that goes on compiles its networks: as typed; or as measured, on a GPU like then."""
     if config.compile is not None:
         return config.compile
     return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
 def same_kind(before: str, device: torch.device) -> bool:
-    """Whether what a run was trained on, in words, was a CPU, or a GPU, as this is; else its choices are made anew."""
+    """Return True where the device of before, in words, was a CPU, or a GPU, as this is."""
     return before.startswith("CPU") == (device.type == "cpu")
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
-    """The config with what suits so many faces; says what was chosen, or what more there is to be had."""
+    """The config with the options that suit so many faces; says which, or how to get further with so few."""
     own = plan.for_few(config, typed, faces)
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
@@ -231,8 +229,10 @@ def extension(config: TrainConfig) -> str:
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
-def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray) -> Judge | None:
-    """What measures the run, where it is to be measured and has faces enough."""
+def open_evaluator(
+    run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray
+) -> Evaluator | None:
+    """Open the evaluator of a run, where it is to be evaluated and has faces enough."""
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
         return None
@@ -243,17 +243,17 @@ def open_judge(run: Run, state: TrainingState, pack: Pack, training: np.ndarray,
     extractor = features.measuring(run.device, before=found.get("features"))
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
-    return Judge(pack, training, held_out, extractor, sampler, config.kept_by, best)
+    return Evaluator(pack, training, held_out, extractor, sampler, config.kept_by, best)
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
-    """What is asked of the networks at each preview, about faces from all over the pack."""
+    """Open the probe that asks the networks at each preview, about faces from all over the pack."""
     some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in (training, held_out))
     return health.Probe(*(pack.pixels[indices] for indices in some))
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:
-    """What else shows the run: its report, and what the options ask for. Says where to look."""
+    """Open the further places that show the run: its report, and those that the options ask for. Says where to look."""
     config, outputs = run.config, list[Output]()
     if not run.ranks.first:
         return outputs
@@ -264,15 +264,15 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
         show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
-        page, told = visdom_page.open_page(config.vis_server, config.vis_port, env, name, options)
-        show(told)
+        page, where = visdom_page.open_page(config.vis_server, config.vis_port, env, name, options)
+        show(where)
         if page is not None:
             outputs.append(page)
     return outputs
 
 
 def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> list[str]:
-    """What to tell the user at the end of a sitting: how far it came, how good it is, what to do next."""
+    """The lines for the user at the end of a sitting: how far it came, how good it is, what to do next."""
     config, folder = run.config, run.folder
     more = f" {extension(config)}" if state.finished else ""
     lines = [

@@ -26,7 +26,7 @@ from gan.training.losses import COUPLED
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long processes wait for one that is busy, packing faces, say; one that has died is noticed at once."""
+"""Longest wait for a process that is busy, packing faces, say; one that has died is noticed at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """True in the process that speaks and writes."""
         return self.rank == 0
 
     def check(self, config: TrainConfig, device: torch.device) -> None:
-        """Refuse what would not be the same run on several devices.
+        """Refuse options that would not make the same run on several devices.
 
         Raises:
             ConfigError: the batch does not divide among them, the loss looks at all of it, the networks are to be
@@ -77,7 +77,7 @@ class Ranks:
         return slice(n * self.rank // self.world, n * (self.rank + 1) // self.world)
 
     def wrapped(self, network: nn.Module, device: torch.device) -> nn.Module:
-        """What calls `network` where its gradients are wanted. All begin with the weights of the first process.
+        """Wrap `network` for the calls whose gradients are wanted. All begin with the weights of the first process.
 
         BatchNorm sees the whole batch on GPUs; on CPUs, where torch has no such layer, each process its own part.
         """
@@ -96,7 +96,7 @@ class Ranks:
                 network, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False
             )
 
-    def agree(self, *wishes: float) -> tuple[float, ...]:
+    def all_reduce_max(self, *wishes: float) -> tuple[float, ...]:
         """The largest of what each process brings, number by number; those that have no say bring 0."""
         if self.world == 1:
             return wishes
@@ -112,8 +112,8 @@ class Ranks:
         dist.all_reduce(numbers, dist.ReduceOp.SUM)
         return dict(zip(values, (numbers / self.world).tolist(), strict=True))
 
-    def share(self, value: T) -> T:
-        """What the first process has."""
+    def broadcast(self, value: T) -> T:
+        """Give all processes the first one's value."""
         if self.world == 1:
             return value
         values = [value]
@@ -124,10 +124,10 @@ class Ranks:
     def in_turn(self) -> Iterator[None]:
         """On each machine its first process goes first, the others after it: it makes what they then find."""
         if self.world > 1 and self.local:
-            self.agree(0.0)
+            self.all_reduce_max(0.0)
         yield
         if self.world > 1 and not self.local:
-            self.agree(0.0)
+            self.all_reduce_max(0.0)
 
 
 @contextlib.contextmanager
@@ -190,6 +190,6 @@ def check_gpus(local: int, wanted: int) -> int:
 
 
 def lost(error: RuntimeError) -> bool:
-    """Whether `error` says that another process no longer answers."""
+    """Return True where `error` says that another process no longer answers."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in text or "connection closed" in text

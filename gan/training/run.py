@@ -14,18 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from config import (
-    D_ENCODER,
-    CheckpointError,
-    Precision,
-    TrainConfig,
-)
+from config import D_ENCODER, CheckpointError, Precision, TrainConfig
 from gan import book_weights, checkpoint
 from gan.device import adam, describe, lay_out, place
 from gan.encoder import Encoder
 from gan.files import write_text
 from gan.training import ema
-from gan.training.plan import Leg
+from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
@@ -41,7 +36,7 @@ class TrainingState:
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         torch.manual_seed(config.seed)  # the initial weights are all that is drawn from torch's own generator
         self.step = self.retries = 0
-        self.leg, self.finished = Leg(), False
+        self.cycle, self.finished = Cycle(), False
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
         self.discriminator.freeze(config.freeze)
@@ -61,7 +56,7 @@ class TrainingState:
         return {
             "step": self.step,
             "retries": self.retries,
-            "leg": dataclasses.asdict(self.leg),
+            "cycle": dataclasses.asdict(self.cycle),
             "finished": self.finished,
             **{part: getattr(self, part).state_dict() for part in self.PARTS},
         }
@@ -79,15 +74,16 @@ class TrainingState:
         for optimizer in (self.g_optimizer, self.d_optimizer):
             lay_out(optimizer)
         self.step, self.retries = content["step"], content["retries"]
-        self.leg, self.finished = Leg(**content.get("leg", {})), content.get("finished", False)  # these came later
+        cycle = content.get("cycle", content.get("leg", {}))  # its name before; older ones have neither
+        self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
-    def begin_leg(self, seconds: float) -> None:
+    def begin_cycle(self, seconds: float) -> None:
         """Make the run longer, from here on.
 
         Args:
             seconds: its training time so far.
         """
-        self.leg, self.finished = Leg(self.step, seconds), False
+        self.cycle, self.finished = Cycle(self.step, seconds), False
 
     def load_initial(self, path: Path, device: torch.device) -> None:
         """Start from the weights of another run or of a released file, with new optimizers.
@@ -132,20 +128,20 @@ class TrainingState:
             checkpoint.load_weights(self.discriminator, discriminator, "discriminator", netd_path)
 
     def is_finite(self) -> bool:
-        """Whether every weight is a number."""
+        """Return True where every weight is a finite number."""
         weights = [*self.generator.parameters(), *self.discriminator.parameters()]
         return all(bool(torch.isfinite(w).all()) for w in weights)  # GPU sync
 
 
 @dataclasses.dataclass
 class Run:
-    """One training on disk, and what was found out about the machine and the faces.
+    """One training on disk, with the choices made for the machine and the faces.
 
     Args:
         folder: where it lives, `checkpoints/<run>`.
         config: its options.
-        device: what it trains on.
-        precision: what it computes in, fp32 or bf16.
+        device: device to train on.
+        precision: precision to compute in, fp32 or bf16.
         faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
         ranks: this process among those that train it.
         compiled: whether torch.compile compiles the networks.
@@ -167,7 +163,7 @@ class Run:
         return self.folder / "latest.pt"
 
     def describe(self) -> dict[str, Any]:
-        """What `config.json` and every checkpoint say of the run."""
+        """Describe the run, as `config.json` and every checkpoint do."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
         return {
             "config": options,

@@ -1,4 +1,4 @@
-"""How a sitting of a run begins and ends: in which folder, with which options, alone, until it is asked to stop."""
+"""The beginning and the end of a sitting of a run: its folder, its options, its lock, the wish to stop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def checkpoint_to_resume(resume: str) -> Path:
 
 
 def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
-    """What to go on with from the checkpoint `path`.
+    """Read the checkpoint `path` to go on from.
 
     Returns:
         The run's own config with the options typed now, and the checkpoint's content.
@@ -188,7 +188,7 @@ def _aside(file: Path, stem: str) -> Path:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
+def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
     """Keep other processes out of a run's folder until the end, also a violent one, of this one.
 
     Where the disk knows no locks nobody is kept out. What an earlier process left half-written is deleted, but not in a

@@ -1,140 +1,191 @@
-"""What both networks see in a training step: faces, and samples drawn once for both; and how they are called."""
+"""The parts of a training step: its networks, its random numbers, and images as the discriminator gets them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gan import latent
-from gan.device import compile_fixed, send
+from gan.device import compile_fixed
 from gan.training import losses
 from gan.training.augment import augment, draw_moves
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-Random = Callable[[str], np.random.Generator]
-"""Purpose -> its stream of random numbers in one step."""
+Network = Literal["d", "g"]
+"""The discriminator, or the generator."""
+
+
+def due(step: int, every: int) -> bool:
+    """Return True in every `every`-th step; 0 is never."""
+    return every > 0 and step % every == 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Called:
-    """What calls the two networks, whose weights are the state's.
+class WrappedNetworks:
+    """The networks as a step calls them: compiled where that was chosen, and wrapped for several processes.
 
     Args:
-        generator: compiled where that was chosen.
-        discriminator: likewise.
-        trained_generator: the same, for the pass whose gradients move it: averaged over all processes.
+        generator: its gradients are averaged over all processes.
         trained_discriminator: likewise.
-        look: what the discriminator's frozen encoder makes of faces, see `Discriminator.look`.
+        discriminator: for the generator's step, in which it is frozen.
+        encode: the discriminator's frozen encoder, see `Discriminator.encode`.
     """
 
     generator: Callable[[Tensor], Tensor]
-    discriminator: Callable[[Tensor, list[Tensor]], Tensor]
-    trained_generator: Callable[[Tensor], Tensor]
     trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]
-    look: Callable[[Tensor], list[Tensor]]
+    discriminator: Callable[[Tensor, list[Tensor]], Tensor]
+    encode: Callable[[Tensor], list[Tensor]]
 
     @classmethod
-    def of(cls, run: Run, state: TrainingState) -> Called:
-        """What calls the networks of a run."""
-        plain, look = (state.generator, state.discriminator), state.discriminator.look
-        once = [compile_fixed(network) if run.compiled else network for network in plain]
-        trained = once if run.ranks.world == 1 else [run.ranks.wrapped(network, run.device) for network in plain]
-        return cls(once[0], once[1], trained[0], trained[1], compile_fixed(look) if run.compiled else look)
+    def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
+        """Wrap the networks of a run; their weights stay the state's."""
+        generator, discriminator, encode = state.generator, state.discriminator, state.discriminator.encode
+        if run.compiled:  # in one process only
+            generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
+            encode = compile_fixed(encode)
+        trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
+        return cls(trained[0], trained[1], discriminator, encode)
 
 
 @dataclasses.dataclass(frozen=True)
-class Views:
-    """Faces and samples as the discriminator gets them: augmented, and what its encoder sees in them.
+class View:
+    """Faces or samples as the discriminator gets them.
 
     Args:
-        real: faces, (n, C, S, S) in [-1, 1].
-        fake: samples, likewise.
-        real_seen: of the faces.
-        fake_seen: of the samples.
+        images: augmented, (n, C, S, S) in [-1, 1].
+        features: its encoder's features of them.
     """
 
-    real: Tensor
-    fake: Tensor
-    real_seen: list[Tensor]
-    fake_seen: list[Tensor]
+    images: Tensor
+    features: list[Tensor]
 
-    def detached(self) -> Views:
-        """The same, without the way back to the generator."""
-        return dataclasses.replace(self, fake=self.fake.detach(), fake_seen=[seen.detach() for seen in self.fake_seen])
+    def detach(self) -> View:
+        """The same without the graph that leads back to the generator."""
+        return View(self.images.detach(), [features.detach() for features in self.features])
 
 
 @dataclasses.dataclass
 class Step:
-    """What a step begins with.
+    """One training step.
 
     Args:
         run: the run.
         state: its state.
-        called: its networks.
-        monitor: told the losses.
-        real: this process's faces.
-        random: the step's streams of random numbers, by purpose.
-        shared: whether both networks learn from the same samples. Then these are drawn and looked at once.
+        networks: its networks, wrapped.
+        monitor: collects the losses.
+        real: this process's faces, (n, C, S, S) in [-1, 1].
+        kept: faces and samples of the discriminator's step, for the generator's.
     """
 
     run: Run
     state: TrainingState
-    called: Called
+    networks: WrappedNetworks
     monitor: Monitor
     real: Tensor
-    random: Random
-    shared: bool
-    kept: Views | None = None
+    kept: tuple[View, View] | None = None
 
-    def views(self, network: str, part: slice) -> Views:
-        """What `network`, d or g, learns from in a part of the batch; the way back to the generator is for g alone."""
-        whole = part == slice(0, len(self.real))
-        if self.kept is not None and whole:
-            views, self.kept = self.kept, None
-            return views
-        self.kept = None
-        keep, purpose = self.shared and whole and network == "d", "d" if self.shared else network
-        config, ranks, device = self.run.config, self.run.ranks, self.run.device
-        mine = ranks.part(config.batch_size)
-        z = latent.normal(self.random(f"{purpose}_z"), config.batch_size, config.nz)[mine][part]
+    @property
+    def shared(self) -> bool:
+        """True where both networks learn, and from the same samples."""
+        config, step = self.run.config, self.state.step
+        return config.share_samples and due(step, config.d_every) and due(step, config.g_every)
+
+    @property
+    def penalty_due(self) -> bool:
+        """True in every `penalty_every`-th of the discriminator's own steps."""
+        config = self.run.config
+        return config.penalty != "none" and due(self.state.step // config.d_every, config.penalty_every)
+
+    @property
+    def mine(self) -> slice:
+        """This process's part of the whole batch."""
+        return self.run.ranks.part(self.run.config.batch_size)
+
+    def random(self, purpose: str, network: Network | None = None) -> np.random.Generator:
+        """The step's random numbers for a purpose; each network has its own, unless both share their samples."""
+        own = "" if network is None else "d_" if self.shared else f"{network}_"
+        return latent.stream(self.run.config.seed, self.state.step, own + purpose, self.state.retries)
+
+    def view(self, images: Tensor, network: Network, part: slice) -> View:
+        """Augment and encode a part of the batch for the step of `network`, faces and samples in the same way."""
+        config = self.run.config
         moves = draw_moves(
-            self.random(f"{purpose}_moves"), config.batch_size, config.image_size, config.translate, config.colour
+            self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour
         )
-        moves = moves.of(mine).of(part)
-        graph = keep or network == "g"
-        draw = self.called.trained_generator if graph else self.called.generator
-        with torch.set_grad_enabled(graph):
-            fake = augment(draw(send(z, device)).float(), moves)
-            fake_seen = self.called.look(fake)
-        with torch.no_grad():
-            real = augment(self.real[part], moves)
-            views = Views(real, fake, self.called.look(real), fake_seen)
-        self.kept = views if keep else None
-        return views if network == "g" else views.detached()
+        images = augment(images, moves.of(self.mine).of(part))
+        return View(images, self.networks.encode(images))
 
-    def penalty_noise(self, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
-        """The random numbers of the gradient penalties at things like these, for a part of the batch.
-
-        Args:
-            purpose: names their stream.
-            like: (n, ...) each.
-            part: of this process's part of the batch.
-        """
-        n, mine = self.run.config.batch_size, self.run.ranks.part(self.run.config.batch_size)
-        source = torch.Generator(self.run.device).manual_seed(int(self.random(purpose).integers(2**31)))
-        drawn = [losses.penalty_noise(self.run.config.penalty, one, n, source) for one in like]
-        return [None if noise is None else noise[mine][part] for noise in drawn]
+    def take(self, part: slice) -> tuple[View, View] | None:
+        """Give away what was kept, if anything; a batch in parts has no memory for that, and is drawn again."""
+        kept, self.kept = self.kept, None
+        return kept if part == slice(0, len(self.real)) else None
 
 
-def judged(discriminator: Callable[[Tensor, list[Tensor]], Tensor], views: Views, apart: bool) -> tuple[Tensor, Tensor]:
-    """The logits of faces and of samples, asked for at once; apart where BatchNorm must not mix them."""
+Half = Callable[[Step, list[slice]], None]
+"""The discriminator's half of a step, or the generator's: for a step, and the parts of its batch."""
+
+Halves = tuple[Half, Half]
+"""Both, in the order in which they are taken."""
+
+
+def discriminate_pair(
+    discriminator: Callable[[Tensor, list[Tensor]], Tensor], real: View, fake: View, apart: bool
+) -> tuple[Tensor, Tensor]:
+    """The logits of faces and of samples, in one batch; `apart` in two, where BatchNorm must not mix them."""
     if apart:
-        return discriminator(views.real, views.real_seen), discriminator(views.fake, views.fake_seen)
-    seen = [torch.cat(pair) for pair in zip(views.real_seen, views.fake_seen, strict=True)]
-    real_logits, fake_logits = discriminator(torch.cat([views.real, views.fake]), seen).chunk(2)
+        return discriminator(real.images, real.features), discriminator(fake.images, fake.features)
+    features = [torch.cat(pair) for pair in zip(real.features, fake.features, strict=True)]
+    real_logits, fake_logits = discriminator(torch.cat([real.images, fake.images]), features).chunk(2)
     return real_logits, fake_logits
+
+
+def weighted_penalty(
+    step: Step, part: slice, real: View, fake: View, real_logits: Tensor, fake_logits: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The gradient penalty of the discriminator: of its own layers at images, of its heads at their features.
+
+    Args:
+        step: the step.
+        part: part of the batch.
+        real: its faces.
+        fake: its samples, detached.
+        real_logits: the faces' logits, with their graph.
+        fake_logits: the samples' logits.
+
+    Returns:
+        The weighted sum, a scalar; and the penalties by their names in log.jsonl.
+    """
+    config, discriminator = step.run.config, step.state.discriminator
+    kind, scale = config.penalty, losses.PENALTY_NOISE
+    (noise,) = _penalty_noise(step, "penalty", [real.images], part)
+    plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
+    found = losses.gradient_penalties(
+        kind, discriminator.plain, real.images, plain[0], fake.images, plain[1], noise, scale
+    )
+    total = config.penalty_weight * sum(found.values(), torch.zeros(()))
+    if discriminator.projected is not None and config.head_penalty:
+        head_noise = _penalty_noise(step, "head_penalty", real.features, part)
+        maps = real.features, real_logits[:, 1:], fake.features, fake_logits[:, 1:]
+        of_heads = losses.head_penalties(kind, discriminator.heads(), *maps, head_noise, scale)
+        total, found = total + config.head_penalty * sum(of_heads.values()), {**found, **of_heads}
+    return total, found
+
+
+def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
+    """The random numbers of the gradient penalties at tensors like these, (n, ...) each, for a part of the batch."""
+    source = torch.Generator(step.run.device).manual_seed(int(step.random(purpose).integers(2**31)))
+    drawn = [losses.penalty_noise(step.run.config.penalty, one, step.run.config.batch_size, source) for one in like]
+    return [None if noise is None else noise[step.mine][part] for noise in drawn]
+
+
+@torch.no_grad()
+def clip(discriminator: torch.nn.Module, size: float) -> None:
+    """Bring every weight into [-size, size], in place (Arjovsky et al. 2017, algorithm 1, line 7)."""
+    for parameter in discriminator.parameters():
+        parameter.clamp_(-size, size)

@@ -1,4 +1,4 @@
-"""What a run says of itself: the status line, log.jsonl, and preview grids. Changes nothing in the training."""
+"""The status line, log.jsonl and preview grids of a run. Changes nothing in the training."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ earlier are put off. Nor do previews follow each other within this part of the t
 is not full of them."""
 
 ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20
-"""What takes longer than this, and than so many times what it usually takes, did not work but slept, or was stopped."""
+"""Work that takes longer than this, and so many times longer than usual, did not work but slept, or was stopped."""
 
 LOGIT_STEPS = 16
 """The histogram of the discriminator's logits is over so many steps."""
 
-JUDGED_SECONDS, SAID_SECONDS = 10.0, 60.0
-"""Between looks at what the curves mean; and at least between lines that say that it is something else."""
+DIAGNOSIS_SECONDS, SAID_SECONDS = 10.0, 60.0
+"""Between diagnoses of the curves; and at least between lines that say that the diagnosis has changed."""
 
 QUIET_SECONDS = 30.0
 """Between status lines where nobody watches live: a file, CI."""
 
 
 class Output(Protocol):
-    """Something else that shows a run, such as a page in a browser. What it is given it must take at once."""
+    """Something else that shows a run, such as a page in a browser. It must take at once all that it is given."""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
         """Take a row of log.jsonl; gives back lines for the user."""
@@ -61,7 +61,7 @@ class Output(Protocol):
         ...
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean, whenever that was looked at again."""
+        """Take the diagnosis of the curves, each time that there is a new one."""
         ...
 
     def close(self) -> list[str]:
@@ -70,7 +70,7 @@ class Output(Protocol):
 
 
 class Monitor:
-    """Collects what the steps report and shows it.
+    """Collects the reports of the steps and shows them.
 
     Losses stay on the device until a row is due, so that nothing waits for the GPU in between.
 
@@ -82,7 +82,7 @@ class Monitor:
         step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
         seconds: training time before that.
         ends: training time at which the run's budget ends, seconds; None without one.
-        outputs: what else shows the run.
+        outputs: further places that show the run.
         diagnose: says what the curves mean, of a run that is over or not.
     """
 
@@ -101,7 +101,7 @@ class Monitor:
         self.ends, self.outputs, self.diagnose = ends, outputs, diagnose
         self.curves = Curves()
         self.diagnosis: Diagnosis | None = None
-        self.told, self.told_at, self.judged, self.over = "early", -math.inf, -math.inf, False
+        self.kind_said, self.kind_said_at, self.diagnosed_at, self.over = "early", -math.inf, -math.inf, False
         self.log = None if run is None else run / "log.jsonl"
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
@@ -120,7 +120,7 @@ class Monitor:
                     self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
-        """Drop what is newer than `step`: rows of the log, and what was collected since the last row."""
+        """Drop everything newer than `step`: rows of the log, and values collected since the last row."""
         if self.log is not None:
             self._cut(self.log, step)
         self.curves.rewind(step)
@@ -157,20 +157,31 @@ class Monitor:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Around something that is no training, such as the debugger: its time counts nowhere."""
+        """Wrap something that is no training, such as the debugger: its time counts nowhere."""
         since = time.perf_counter()
         yield
         self.skip(time.perf_counter() - since)
 
     def skip(self, away: float) -> None:
-        """Let so many seconds of what went by count nowhere."""
+        """Let so many seconds that went by count nowhere."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Wrap the wait for a step's faces, with which the step begins."""
+        self.step_started = time.perf_counter()
+        yield
+        self.data_seconds += time.perf_counter() - self.step_started
+
+    def step_done(self) -> None:
+        """Account for the step that began with `loading`."""
+        self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
         """Seconds of something that count: not those in which the computer slept in the middle of it.
 
         Args:
-            what: it is, to be told from others that take longer.
+            what: kind of work, to be told from others that take longer.
             took: seconds by the clock.
 
         Returns:
@@ -201,14 +212,14 @@ class Monitor:
         self.notes |= values
 
     def means(self) -> dict[str, float]:
-        """The means of what was collected since the last row."""
+        """The means of the scalars collected since the last row."""
         return {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
 
     def row(self, step: int, images_seen: int, values: Mapping[str, float] | None = None) -> bool:
         """Write `values`, by default the means since the last row, to the log and show them.
 
         Returns:
-            Whether all of them are finite; if not, nothing is written.
+            True where all of them are finite; if not, nothing is written.
         """
         values = self.means() if values is None else values
         if not all(math.isfinite(value) for value in values.values()):
@@ -227,21 +238,22 @@ class Monitor:
             for output in self.outputs:
                 output.logits(real, fake)
         self._hand_over(row)
-        if "fd" in row or time.perf_counter() >= self.judged + JUDGED_SECONDS:
-            self.judge(step)
+        if "fd" in row or time.perf_counter() >= self.diagnosed_at + DIAGNOSIS_SECONDS:
+            self.update_diagnosis(step)
         self._start_row(step)
         return True
 
-    def judge(self, step: int) -> None:
-        """Look at what the curves mean; that it has become something else is said, but not too often."""
-        self.judged = time.perf_counter()
+    def update_diagnosis(self, step: int) -> None:
+        """Diagnose the curves; a diagnosis that has changed is said, but not too often."""
+        self.diagnosed_at = time.perf_counter()
         if self.diagnose is None or self.log is None:
             return
         self.diagnosis = self.diagnose(self.curves, self.over)
         for output in self.outputs:
             output.diagnosis(self.diagnosis, step)
-        if self.diagnosis.kind != self.told and not self.over and self.judged >= self.told_at + SAID_SECONDS:
-            self.told, self.told_at = self.diagnosis.kind, self.judged
+        late = self.diagnosed_at >= self.kind_said_at + SAID_SECONDS
+        if self.diagnosis.kind != self.kind_said and late and not self.over:
+            self.kind_said, self.kind_said_at = self.diagnosis.kind, self.diagnosed_at
             self.say(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
@@ -296,11 +308,11 @@ class Monitor:
             pass
 
     def may_measure(self, seconds: float) -> bool:
-        """Whether measurements keep to their share of the time if they take so many seconds more."""
+        """Return True where measurements keep to their share of the time if they take so many seconds more."""
         return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
 
     def may_preview(self) -> bool:
-        """Whether previews keep to their share, and the last one is long enough ago."""
+        """Return True where previews keep to their share, and the last one is long enough ago."""
         now = time.perf_counter()
         share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
         fits = self.side_seconds <= share or previews <= share / 3
@@ -334,14 +346,14 @@ class Monitor:
         if self.live.disable and self.log is not None:
             self._print(self.status, sys.stderr)
         self.live.close()
-        self.judge(self.row_step)
+        self.update_diagnosis(self.row_step)
         for output in self.outputs:
             for line in output.close():
                 self.say(line)
 
 
 LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
-"""Which parts of the status line are left out in a narrow terminal, first to last."""
+"""Parts of the status line that are left out in a narrow terminal, first to last."""
 
 
 def fitting(parts: Mapping[str, str], columns: int) -> str:
@@ -355,7 +367,7 @@ def fitting(parts: Mapping[str, str], columns: int) -> str:
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Whether somebody watches a stream live: a terminal that can move its cursor, and not that of a CI machine."""
+    """Return True where somebody watches a stream live: in a terminal that can move its cursor, not of a CI machine."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 

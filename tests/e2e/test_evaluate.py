@@ -23,7 +23,7 @@ from gan import checkpoint
 from gan.data import faces
 from gan.data.faces import Pack
 from gan.quality import evaluation, features
-from gan.quality.evaluation import METRICS, Copying, Judge
+from gan.quality.evaluation import METRICS, Copying, Evaluator
 from gan.training import preparing
 from gan.training.run import Run
 from gan.watching.monitor import Monitor
@@ -239,7 +239,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     write = Run.save_best
     full = mock.Mock(side_effect=[CheckpointError("disk full"), mock.DEFAULT])
     monkeypatch.setattr(Run, "save_best", lambda *of: full() and write(*of))
-    monkeypatch.setattr(Judge, "measure", lambda self: {**dict.fromkeys(METRICS, 0.5), "swd_x1000": next(values)})
+    monkeypatch.setattr(Evaluator, "measure", lambda self: {**dict.fromkeys(METRICS, 0.5), "swd_x1000": next(values)})
     values = iter([0.1, 0.2, 0.3])
     result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=8")
     assert result.stdout.count("the best so far") == 2, result.stdout
@@ -252,7 +252,7 @@ def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
     monkeypatch.setattr(preparing, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
     values = iter([0.1, 0.1, 0.5, 0.5])
-    monkeypatch.setattr(Judge, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
+    monkeypatch.setattr(Evaluator, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
     make_faces(tmp_path / "faces", 60, size=32)
     for run in ("20260101-000000", "20260101-000000-2"):
         result = run_here("train.py", "--data_path=faces", "--eval_images=32", "--max_epoch=1", *TINY.split())
@@ -271,7 +271,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_when_it_is_first_measured(
     rest = dict.fromkeys(METRICS, 1.0)
     values = ((2.0, 50.0), (1.9, 54.0), (1.95, 54.0), (1.8, 58.0))  # the last is too far from the first's FD
     measured = iter([{**rest, "damage_x100": damage, "fd": fd} for damage, fd in values])
-    monkeypatch.setattr(Judge, "measure", lambda _: next(measured))
+    monkeypatch.setattr(Evaluator, "measure", lambda _: next(measured))
     make_faces(tmp_path / "faces", 60, size=32)
     words = ["--data_path=faces", "--run=r", "--eval_images=0", "--max_epoch=1"]
     assert run_here("train.py", *words, *TINY.split()).returncode == 0
@@ -331,7 +331,7 @@ def test_training_goes_on_where_nothing_can_be_measured(
         raise error
 
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
-    monkeypatch.setattr(evaluation.Reals, "measure", fail)
+    monkeypatch.setattr(evaluation.RealStatistics, "measure", fail)
     make_faces(tmp_path / "faces", 60, size=32)
     options = "--data_path=faces --run=r --eval_images=32 --max_epoch=2"
     result = run_here("train.py", *options.split(), *TINY.split())
@@ -348,7 +348,7 @@ def test_a_fault_of_the_program_while_measuring_is_not_hidden(
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
-    monkeypatch.setattr(evaluation.Reals, "measure", fail)
+    monkeypatch.setattr(evaluation.RealStatistics, "measure", fail)
     make_faces(tmp_path / "faces", 60, size=32)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         run_here("train.py", "--data_path=faces", "--run=r", "--eval_images=32", "--max_epoch=2", *TINY.split())

@@ -153,15 +153,16 @@ def test_two_processes_train_as_one_does(
     assert abs(one[-1]["d_loss"] - one[0]["d_loss"]) > 0.01
 
 
-TOLD = """
-    wrapped = train.Ranks.wrapped
-    def told(ranks, network, device):
+SUMS = """
+    from gan.training.ranks import Ranks
+    wrapped = Ranks.wrapped
+    def summed(ranks, network, device):
         found = wrapped(ranks, network, device)
         numbers = torch.cat([t.detach().double().flatten() for t in network.state_dict().values()])
         # In one piece, as two processes write here.
         sys.stderr.write(f"weights {ranks.rank} {type(network).__name__} {numbers.sum().item()!r}\\n")
         return found
-    train.Ranks.wrapped = told
+    Ranks.wrapped = summed
 """
 
 
@@ -186,7 +187,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
 ) -> None:
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
     source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "import torch")
-    script.write_text(source.replace('__main__":', f'__main__":{TOLD}'))
+    script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
     words = f"--data_path={faces}", "--run=a", "--freeze=1", "--max_epoch=100000"
     process = start(2, *words, script=script)
     until_rows(run, 3, process)
@@ -198,10 +199,10 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     stopped = checkpoint.load(run / "latest.pt")["step"]
     assert f"stopped at step {stopped}," in out
     assert stopped == rows_of(run)[-1]["step"]
-    told = sorted(line.split()[1:] for line in err.splitlines() if line.startswith("weights "))
-    assert [line[:2] for line in told] == [[r, name] for r in "01" for name in ("Discriminator", "Generator")]
-    assert told[0][2] == told[2][2]  # all begin with those of the first; its encoder too, which is not trained
-    assert told[1][2] == told[3][2]
+    sums = sorted(line.split()[1:] for line in err.splitlines() if line.startswith("weights "))
+    assert [line[:2] for line in sums] == [[r, name] for r in "01" for name in ("Discriminator", "Generator")]
+    assert sums[0][2] == sums[2][2]  # all begin with those of the first; its encoder too, which is not trained
+    assert sums[1][2] == sums[3][2]
     assert out.count("faces to train on") == 1, out  # one of them speaks
     assert "2 processes" in out
     assert len({row["step"] for row in rows_of(run)}) == len(rows_of(run))  # one writes them, and the samples

@@ -302,7 +302,7 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
     monkeypatch.setattr(
-        preparing, "open_judge", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
+        preparing, "open_evaluator", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
     )
     monkeypatch.setattr(
         preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)
@@ -336,7 +336,7 @@ def test_a_run_of_before_an_option_existed_goes_on_as_it_was(faces: Path, tmp_pa
     assert run_here("train.py", *words, "--run=old", "--max_epoch=1").returncode == 0
     path = tmp_path / "checkpoints/old/latest.pt"
     content = checkpoint.load(path)
-    for name in ("leg", "finished"):
+    for name in ("cycle", "finished"):
         del content[name]
     for options in (content["config"], content["model"]):
         for option in ("projected", "patch", "up", "growth", "blocks", "modulated", "lean"):
@@ -423,7 +423,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_faces(tmp_path / "own", 12)
-    monkeypatch.setattr(train, "sitting", lambda *prepared: None)  # it is told before, and whole networks take seconds
+    monkeypatch.setattr(train, "run_until_stopped", lambda ready: None)  # told before; whole networks take seconds
     words = ["--nogpu", "--precision=fp32", "--batch_size=4", "--max_epoch=1", "--plot_every=0", "--eval_images=0"]
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
@@ -498,17 +498,17 @@ def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Comm
     assert "or `synthetic` for faces that the program draws" in done.stderr
 
 
-def ended_in_time(run: Path, leg: dict[str, float], minutes: float) -> None:
+def ended_in_time(run: Path, cycle: dict[str, float], minutes: float) -> None:
     """A budget was used, half of it at least, and no row began after it: only the last, which also closes the run.
 
     How long a preview, a measurement and a save take at the end is the machine's affair.
     """
-    rows = [row for row in rows_of(run) if row["step"] > leg["step"]]
-    spent = [row["seconds"] - leg["seconds"] for row in rows]
+    rows = [row for row in rows_of(run) if row["step"] > cycle["step"]]
+    spent = [row["seconds"] - cycle["seconds"] for row in rows]
     # A row with a measurement is written after it, and that may take longer than what is left.
     assert all(seconds < 60 * minutes for row, seconds in zip(rows[:-1], spent[:-1], strict=True) if "fd" not in row)
     assert spent[-1] > 30 * minutes
-    assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else leg["step"]) <= 5  # LOG_EVERY
+    assert rows[-1]["step"] - (rows[-2]["step"] if rows[1:] else cycle["step"]) <= 5  # LOG_EVERY
 
 
 def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_longer(
@@ -532,11 +532,11 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     first = checkpoint.load(run / "latest.pt")
     assert first["finished"]
     assert first["step"] > killed["step"]
-    assert first["leg"]["step"] == 0
+    assert first["cycle"]["step"] == 0
     seconds = [row["seconds"] for row in rows_of(run) if row["step"] > killed["step"]]
     assert min(seconds) > killed["seconds"]  # what was spent before the kill is not given back
-    ended_in_time(run, first["leg"], 0.2)
-    assert 0 < -first["leg"]["seconds"] < time.monotonic() - began  # reading and measuring
+    ended_in_time(run, first["cycle"], 0.2)
+    assert 0 < -first["cycle"]["seconds"] < time.monotonic() - began  # reading and measuring
     assert f"step-{first['step']:08d}.png" in [path.name for path in (run / "samples").iterdir()]
 
     refused = run_here("train.py", "--resume")
@@ -546,8 +546,8 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     assert run_here("train.py", "--resume", "--budget=0.05").returncode == 0
     second = checkpoint.load(run / "latest.pt")
     assert second["finished"]
-    assert second["step"] > second["leg"]["step"] == first["step"]
-    ended_in_time(run, second["leg"], 0.05)
+    assert second["step"] > second["cycle"]["step"] == first["step"]
+    ended_in_time(run, second["cycle"], 0.05)
 
     assert run_here("train.py", "--resume", f"--max_epoch={second['step'] * 16 // 75 + 2}").returncode == 0
     assert checkpoint.load(run / "latest.pt")["step"] > second["step"]

@@ -1,4 +1,4 @@
-"""Sets of faces, what is measured between them, copies, the reference, and the judge of a run."""
+"""Sets of faces, what is measured between them, copies, the reference, and the evaluator of a run."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from config import EvaluateConfig, ModelConfig
 from gan.data.faces import Pack, open_pack
 from gan.quality import evaluation, features, metrics
-from gan.quality.evaluation import METRICS, FaceSet, Judge, Reals, copying, deviations, face_set
+from gan.quality.evaluation import METRICS, Evaluator, FaceSet, RealStatistics, copying, deviations, face_set
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 
@@ -65,9 +65,9 @@ def test_a_set_holds_features_of_all_faces_and_texture_of_some(monkeypatch: pyte
 
 def test_the_metrics_are_those_of_the_formulas() -> None:
     a, b = as_set(pixels(200)), as_set(pixels(200, seed=1, light=140))
-    found = Reals.of(a).measure(b)
+    found = RealStatistics.of(a).measure(b)
     assert set(found) == set(METRICS)
-    assert found["fd"] == pytest.approx(metrics.between(*map(metrics.gaussian, (a.features, b.features))))
+    assert found["fd"] == pytest.approx(metrics.frechet_distance(*map(metrics.gaussian, (a.features, b.features))))
     assert found["kid_x1000"] == pytest.approx(1000 * metrics.kernel_distance(a.features, b.features), rel=1e-4)
     assert found["coverage"] == metrics.manifold_metrics(a.features, b.features)["coverage"]
     per_level = [metrics.sliced_wasserstein(metrics.texture(a.patches[s]), b.patches[s]) for s in (32, 16)]
@@ -76,7 +76,7 @@ def test_the_metrics_are_those_of_the_formulas() -> None:
 
 
 def test_each_metric_sees_the_fault_it_is_for() -> None:
-    reals = Reals.of(as_set(pixels(400)))
+    reals = RealStatistics.of(as_set(pixels(400)))
     good = reals.measure(as_set(pixels(400, seed=1)))
     flat = reals.measure(as_set(pixels(400, seed=1, contrast=10)))
     lighter = reals.measure(as_set(pixels(400, seed=1, light=170)))
@@ -92,7 +92,7 @@ def test_each_metric_sees_the_fault_it_is_for() -> None:
 
 
 def test_deviations_are_those_over_new_samples() -> None:
-    reals = Reals.of(as_set(pixels(400, size=16)))
+    reals = RealStatistics.of(as_set(pixels(400, size=16)))
     many = [reals.measure(as_set(pixels(400, seed=10 + i, size=16, light=140))) for i in range(16)]
     done: list[int] = []
     estimated = deviations(reals, as_set(pixels(400, seed=1, size=16, light=140)), done.append)
@@ -142,7 +142,7 @@ def test_each_face_counts_alike_in_the_spectrum() -> None:
     faces = pixels(65)
     faces[-1] = pixels(1, seed=1, contrast=120)[0]  # alone in the last batch
     images = torch.from_numpy(faces).permute(0, 3, 1, 2) / 127.5 - 1
-    torch.testing.assert_close(Reals.of(as_set(faces)).spectrum, metrics.radial_spectrum(images))
+    torch.testing.assert_close(RealStatistics.of(as_set(faces)).spectrum, metrics.radial_spectrum(images))
     assert as_set(faces).counts.sum() == 65
 
 
@@ -170,10 +170,10 @@ def test_the_reference_gives_what_the_faces_themselves_give(tmp_path: Path) -> N
     evaluation.save_reference(path, first, second, "colours 1", "noise")
     kept = evaluation.load_reference(1000, path)
     assert (kept.extractor, kept.about, len(kept.other)) == ("colours 1", "noise", 300)
-    exact, found = Reals.of(first).measure(fakes), kept.reals.measure(fakes)
+    exact, found = RealStatistics.of(first).measure(fakes), kept.reals.measure(fakes)
     for name, value in exact.items():
         assert found[name] == pytest.approx(value, rel=0.03, abs=0.02), name
-    assert kept.floor == pytest.approx(Reals.of(first).measure(second))
+    assert kept.floor == pytest.approx(RealStatistics.of(first).measure(second))
     assert kept.reals.measure_features(kept.other)["fd"] == pytest.approx(kept.floor["fd"], rel=0.05, abs=2e-3)
     few = evaluation.load_reference(100, path)
     assert (len(few.reals.features), len(few.other)) == (100, 100)
@@ -201,30 +201,32 @@ MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8, d_norm="non
 EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU, damage=damage)
 
 
-def test_a_judge_prefers_held_out_faces_and_measures_always_alike(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "JUDGED", 60)
+def test_an_evaluator_prefers_held_out_faces_and_measures_always_alike(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "MOST_FACES", 60)
     sampler = Sampler(Colour(), None, MODEL, CPU)
-    judge = Judge(pack, np.arange(50), np.arange(50, 80), EXTRACTOR, sampler, "fd")
-    assert len(judge.chosen) == 60
-    assert set(range(50, 80)) <= set(judge.chosen.tolist())
-    assert judge.cost() > 0
+    evaluator = Evaluator(pack, np.arange(50), np.arange(50, 80), EXTRACTOR, sampler, "fd")
+    assert len(evaluator.chosen) == 60
+    assert set(range(50, 80)) <= set(evaluator.chosen.tolist())
+    assert evaluator.cost() > 0
     before = torch.get_rng_state()
-    found = judge.measure()
+    found = evaluator.measure()
     assert set(found) == set(METRICS)
     assert torch.equal(torch.get_rng_state(), before)
-    assert judge.measure() == found
+    assert evaluator.measure() == found
     sampler.generator = Colour(0.5)
-    judge.seconds, since = 1e6, time.perf_counter()
-    assert judge.measure()["fd"] != pytest.approx(found["fd"], rel=0.01)
-    assert 0 < judge.cost() <= time.perf_counter() - since  # what it took, no longer the estimate
+    evaluator.seconds, since = 1e6, time.perf_counter()
+    assert evaluator.measure()["fd"] != pytest.approx(found["fd"], rel=0.01)
+    assert 0 < evaluator.cost() <= time.perf_counter() - since  # what it took, no longer the estimate
 
 
-def test_a_judge_asks_for_no_samples_that_evaluating_asks_for(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluator_asks_for_no_samples_that_evaluating_asks_for(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler, asked = Sampler(Colour(), None, MODEL, CPU), list[int]()
     draw = sampler.faces
     monkeypatch.setattr(sampler, "faces", lambda seeds: asked.extend(seeds) or draw(seeds))
-    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd")
-    judge.measure()
+    evaluator = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd")
+    evaluator.measure()
     assert len(set(asked)) == 80
     assert min(asked) > EvaluateConfig().seed + 1e9  # best.pt is not praised for the samples that it was chosen by
 
@@ -238,12 +240,12 @@ def test_the_groups_that_halves_are_made_of_are_alike(pack: Pack) -> None:
 
 
 @pytest.mark.parametrize(("metric", "values"), [("fd", (3.0, 2.0, 2.5, 1.0)), ("coverage", (0.3, 0.5, 0.4, 0.6))])
-def test_a_judge_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ...]) -> None:
+def test_an_evaluator_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ...]) -> None:
     sampler = Sampler(Colour(), None, MODEL, CPU)
-    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric)
-    assert [judge.is_best({metric: value}) for value in values] == [True, True, False, True]
-    assert not judge.is_best({metric: math.nan})
-    later = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best={metric: values[-1]})
+    evaluator = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric)
+    assert [evaluator.is_best({metric: value}) for value in values] == [True, True, False, True]
+    assert not evaluator.is_best({metric: math.nan})
+    later = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best={metric: values[-1]})
     assert [later.is_best({metric: value}) for value in values] == [False] * 4
 
 
@@ -262,17 +264,21 @@ def test_a_judge_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ..
 )
 def test_damage_decides_between_states_of_like_fd(pack: Pack, damage: float, fd: float, best: bool) -> None:
     before, found = {"damage_x100": 2.0, "fd": 50.0}, {"damage_x100": damage, "fd": fd}
-    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100")
-    assert judge.is_best(before)
-    assert judge.is_best(found) == best
-    assert judge.best == (found if best else before)
+    evaluator = Evaluator(
+        pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100"
+    )
+    assert evaluator.is_best(before)
+    assert evaluator.is_best(found) == best
+    assert evaluator.best == (found if best else before)
 
 
 def test_less_and_less_damage_does_not_buy_an_ever_greater_fd(pack: Pack) -> None:
-    judge = Judge(pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100")
+    evaluator = Evaluator(
+        pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100"
+    )
     states = [{"damage_x100": damage, "fd": fd} for damage, fd in [(2.0, 50.0), (1.9, 54.0), (1.8, 58.0), (1.85, 55.0)]]
-    assert [judge.is_best(state, [50.0]) for state in states] == [True, True, False, True]
-    assert judge.is_best({"damage_x100": 1.95, "fd": 52.0}, [48.0])  # what was best is now too far from the least
+    assert [evaluator.is_best(state, [50.0]) for state in states] == [True, True, False, True]
+    assert evaluator.is_best({"damage_x100": 1.95, "fd": 52.0}, [48.0])  # what was best is now too far from the least
 
 
 def test_faces_of_a_pack_as_a_set_are_those_faces(pack: Pack) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gan.quality import metrics
 from gan.quality.metrics import (
-    between,
     coverage_deviation,
     gaussian,
     kernel_distance,
@@ -40,7 +39,7 @@ def with_moments(mean: Tensor, covariance: Tensor, n: int, seed: int = 0) -> Ten
 
 
 def frechet_distance(a: Tensor, b: Tensor) -> float:
-    return between(gaussian(a), gaussian(b))
+    return metrics.frechet_distance(gaussian(a), gaussian(b))
 
 
 def test_frechet_distance_of_diagonal_gaussians_is_the_closed_form() -> None:
@@ -179,14 +178,16 @@ def test_sliced_wasserstein_sees_less_contrast() -> None:
 @pytest.mark.parametrize("near", [0.02, 0.2, 1.0])
 def test_the_deviation_of_coverage_is_that_over_new_fakes_or_somewhat_more(near: float) -> None:
     real = normal(400, 4)
-    reach = radii(real)
+    known = radii(real)
 
     def fakes(seed: int) -> Tensor:
         far = torch.rand(400, 1, generator=torch.Generator().manual_seed(seed)) >= near
         return normal(400, 4, seed=1000 + seed) + 100 * far
 
-    true = torch.tensor([manifold_metrics(real, fakes(seed), reach=reach)["coverage"] for seed in range(1, 81)]).std()
-    estimated = [coverage_deviation(real, fakes(seed), reach) for seed in range(100, 110)]
+    true = torch.tensor(
+        [manifold_metrics(real, fakes(seed), real_radii=known)["coverage"] for seed in range(1, 81)]
+    ).std()
+    estimated = [coverage_deviation(real, fakes(seed), known) for seed in range(100, 110)]
     assert 0.8 < sum(estimated) / len(estimated) / true.item() < 2
 
 

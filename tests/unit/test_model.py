@@ -474,7 +474,7 @@ def test_projected_heads_have_columns_of_their_own() -> None:
     faces = torch.rand(4, 3, 32, 32) * 2 - 1
     assert discriminator.projected is not None
     torch.testing.assert_close(discriminator(faces)[:, 0], discriminator.plain(faces))
-    heads = discriminator.projected(discriminator.look(faces))
+    heads = discriminator.projected(discriminator.encode(faces))
     torch.testing.assert_close(discriminator(faces)[:, 1:], heads.mean(2))
 
 
@@ -541,8 +541,8 @@ def test_the_weights_of_a_package_are_in_no_checkpoint_but_their_name_and_digest
 def test_the_maps_of_the_package_are_of_unit_size_on_faces() -> None:
     faces = to_tensor(torch.from_numpy(np.stack([synthetic.draw(seed)[0] for seed in range(32)])))
     heads = Projected("lite0")
-    mixed, heads.mixing = heads.look(faces), None
-    for maps in (heads.look(faces), mixed):
+    mixed, heads.mixing = heads.encode(faces), None
+    for maps in (heads.encode(faces), mixed):
         sizes = [float(seen.square().mean().sqrt()) for seen in maps]
         assert all(0.6 < size < 1.6 for size in sizes), sizes
 
@@ -563,7 +563,7 @@ def test_faces_get_a_gradient_through_the_frozen_encoder(d_encoder: DEncoder) ->
     discriminator = Discriminator(dataclasses.replace(PROJECTED, d_encoder=d_encoder)).requires_grad_(False)
     faces = torch.rand(2, 3, 32, 32, requires_grad=True)
     assert discriminator.projected is not None
-    discriminator.projected(discriminator.look(faces)).sum().backward()
+    discriminator.projected(discriminator.encode(faces)).sum().backward()
     assert faces.grad is not None
     assert faces.grad.abs().sum() > 0
 

@@ -19,7 +19,7 @@ from PIL import Image
 from gan.watching import monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
-from gan.watching.monitor import JUDGED_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
+from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
 
@@ -348,7 +348,7 @@ def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
     shown = Shown()
     watch = opened(outputs=[shown], diagnose=diagnose)
     for number in range(1, 19):
-        clock.now += JUDGED_SECONDS / 2 + 0.01  # every second row is looked at
+        clock.now += DIAGNOSIS_SECONDS / 2 + 0.01  # every second row is looked at
         step(watch, number)
     watch.over = True
     watch.close()

@@ -8,37 +8,42 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import train
 from config import TrainConfig
 from gan.presets import FEW, PLANS, Plan, resolve
 from gan.training import plan, preparing
-from gan.training.plan import Leg
+from gan.training.cycle import Cycle
+from gan.training.plan import Machine
 from gan.training.ranks import Ranks
+from gan.training.step import Half, Step
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
 CPU = torch.device("cpu")
+HALVES = train.discriminator_step, train.generator_step
+MACHINE = Machine(HALVES, CPU, "fp32")
 
 
 @pytest.mark.parametrize(
     ("done", "share"), [(0, 1.0), (0.49, 1.0), (0.5, 1.0), (0.75, 0.5), (0.95, 0.1), (1, 0.0), (1.5, 0.0)]
 )
 def test_rates_fall_over_the_last_part_of_a_budget(done: float, share: float) -> None:
-    assert Leg().rates(done, anneal=0.5) == pytest.approx(share)
-    assert Leg().rates(done, anneal=0) == 1
+    assert Cycle().rates(done, anneal=0.5) == pytest.approx(share)
+    assert Cycle().rates(done, anneal=0) == 1
 
 
 def test_rates_rise_again_where_a_run_is_made_longer() -> None:
-    again = Leg(step=100, seconds=60)
+    again = Cycle(step=100, seconds=60)
     assert [again.rates(done, anneal=0.5) for done in (0, 0.025, 0.05, 0.5, 0.75, 1)] == pytest.approx(
         [0, 0.5, 1, 1, 0.5, 0]
     )
 
 
 @pytest.mark.parametrize(
-    ("leg", "seconds", "share"),
-    [(Leg(), 30, 0.25), (Leg(0, -12), 18, 0.25), (Leg(100, 600), 660, 0.5), (Leg(), 150, 1.25)],
+    ("cycle", "seconds", "share"),
+    [(Cycle(), 30, 0.25), (Cycle(0, -12), 18, 0.25), (Cycle(100, 600), 660, 0.5), (Cycle(), 150, 1.25)],
 )
-def test_a_leg_is_done_by_the_clock(leg: Leg, seconds: float, share: float) -> None:
-    assert leg.done(seconds, allowed=120) == pytest.approx(share)
+def test_a_cycle_is_done_by_the_clock(cycle: Cycle, seconds: float, share: float) -> None:
+    assert cycle.done(seconds, allowed=120) == pytest.approx(share)
 
 
 def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +56,9 @@ def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pyt
     monkeypatch.setattr(plan, "images_per_second", lambda config, *rest: 800 / config.ngf)  # 4: 200
 
     start = TrainConfig(ngf=4, ndf=4)
-    few = plan.choose(start, {}, CPU, "fp32", 60, 1000)  # 0.9 * 200 * 60 = 10,800
-    more = plan.choose(start, {}, CPU, "fp32", 600, 1000)
-    most = plan.choose(start, {"ndf": 4}, CPU, "fp32", 6000, 1000)
+    few = plan.choose(start, {}, MACHINE, 60, 1000)  # 0.9 * 200 * 60 = 10,800
+    more = plan.choose(start, {}, MACHINE, 600, 1000)
+    most = plan.choose(start, {"ndf": 4}, MACHINE, 6000, 1000)
 
     assert [chosen.plan.expect for chosen in (few, more, most)] == ["little", "more", "most"]
     assert (few.config.ngf, few.config.batch_size) == (4, 32)
@@ -64,14 +69,14 @@ def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pyt
 
 
 def test_a_budget_that_is_spent_already_chooses_the_first_row() -> None:
-    assert plan.choose(SMALL, {}, CPU, "fp32", 0.0, 1000).plan == PLANS[0]
+    assert plan.choose(SMALL, {}, MACHINE, 0.0, 1000).plan == PLANS[0]
 
 
 def test_a_batch_larger_than_the_set_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple(Plan(least_images=n, options={"batch_size": n} if n else {}, expect=f"{n}") for n in (0, 64, 128))
     monkeypatch.setattr(plan, "PLANS", rows)
     monkeypatch.setattr(plan, "images_per_second", lambda *a: 1e6)
-    chosen = [plan.choose(SMALL, {}, CPU, "fp32", 60, faces) for faces in (200, 100, 50)]
+    chosen = [plan.choose(SMALL, {}, MACHINE, 60, faces) for faces in (200, 100, 50)]
     assert [of.config.batch_size for of in chosen] == [128, 64, SMALL.batch_size]
 
 
@@ -85,7 +90,7 @@ def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest
         return 1e6
 
     monkeypatch.setattr(plan, "images_per_second", speed)
-    assert plan.choose(SMALL, {}, CPU, "fp32", 60, 1000).config.ngf == 8
+    assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +104,14 @@ def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monke
 
     monkeypatch.setattr(plan, "images_per_second", speed)
     whole = dataclasses.replace(SMALL, batch_size=16)
-    chosen = plan.choose(whole, {}, CPU, "fp32", 60, 1000)
+    chosen = plan.choose(whole, {}, MACHINE, 60, 1000)
     assert tried[:3] == [16, 8, 4]
     assert chosen.config.batch_size == 16  # in training it goes through in parts
     assert chosen.plan == PLANS[0]
 
     gpu = SimpleNamespace(type="cuda")  # where compiling is measured
     monkeypatch.setattr(preparing, "free_memory", lambda _: None)
-    assert not preparing.choose_compile(whole, gpu, "fp32", 0.0, 1000)  # pyright: ignore[reportArgumentType]
+    assert not preparing.choose_compile(whole, Machine(HALVES, gpu, "fp32"), 0.0, 1000)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -149,10 +154,34 @@ def test_every_row_for_few_faces_is_a_valid_config() -> None:
 
 
 def test_speed_is_measured() -> None:
-    small = plan.images_per_second(SMALL, CPU, "fp32", seconds=0.2)
-    large = plan.images_per_second(TrainConfig(image_size=96, batch_size=4), CPU, "fp32", seconds=0.2)
+    small = plan.images_per_second(SMALL, MACHINE, seconds=0.2)
+    large = plan.images_per_second(TrainConfig(image_size=96, batch_size=4), MACHINE, seconds=0.2)
 
     assert small > large > 0
+
+
+def test_speed_is_that_of_the_steps_of_training_which_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    taken: list[tuple[str, int]] = []
+    weights: list[torch.Tensor] = []
+
+    def half(network: str, of: Half) -> Half:
+        def counted(step: Step, parts: list[slice]) -> None:
+            assert parts == [slice(0, 2)]
+            assert not step.penalty_due
+            of(step, parts)
+            taken.append((network, len(step.real)))
+            weights.append(torch.cat([w.detach().flatten() for w in step.state.generator.parameters()]))
+
+        return counted
+
+    halves = half("d", HALVES[0]), half("g", HALVES[1])
+    assert plan.images_per_second(dataclasses.replace(SMALL, d_every=2), Machine(halves, CPU, "fp32", 2), 0.0) > 0
+    assert taken == [("d", 2), ("g", 2)] * (plan.LEAST_STEPS + 1)
+    assert all(torch.equal(weights[0], others) for others in weights)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -172,6 +201,6 @@ def test_compiling_pays_in_long_runs_where_it_is_faster_and_works(
     monkeypatch.setattr(plan, "images_per_second", speed)
     clock = itertools.count(0, 60)  # it takes a minute
     monkeypatch.setattr(plan, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    said = plan.compile_pays(SMALL, CPU, "fp32", images)
+    said = plan.compile_pays(SMALL, MACHINE, images)
     assert (said == "1.50 times as fast for 60 s at the start") is pays
     assert pays or said is None

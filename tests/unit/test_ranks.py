@@ -44,9 +44,9 @@ def test_one_process_alone_needs_no_others() -> None:
         assert ranks == Ranks()
         assert ranks.first
         assert ranks.wrapped(network, CPU) is network
-        assert ranks.agree(0.5, True) == (0.5, True)
+        assert ranks.all_reduce_max(0.5, True) == (0.5, True)
         assert ranks.means({"d_loss": 2.0}) == {"d_loss": 2.0}
-        assert ranks.share("a") == "a"
+        assert ranks.broadcast("a") == "a"
         with ranks.in_turn():
             pass
     assert not torch.distributed.is_initialized()

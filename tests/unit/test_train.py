@@ -26,12 +26,13 @@ from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.quality import features
-from gan.quality.evaluation import Judge
-from gan.training import losses, preparing, sittings
-from gan.training.plan import Leg
+from gan.quality.evaluation import Evaluator
+from gan.training import between, losses, preparing, sittings
+from gan.training.budget import evaluated_last
+from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
-from gan.training.sittings import alone, keep_later, resumed, starting_from, stop_signals
+from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
 from gan.watching.monitor import Monitor
 from model import Projected
@@ -100,7 +101,7 @@ def test_both_optimizers_take_the_share_that_the_budget_leaves(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float | None, anneal: float, share: float
 ) -> None:
     config = dataclasses.replace(CONFIG, lr1=1e-3, lr2=2e-3, anneal=anneal, budget=budget, max_epoch=2)
-    monkeypatch.setattr(train, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(between, "CLOSING_SECONDS", 0.0)
     monkeypatch.setattr(Monitor, "seconds", property(lambda self: 60.0))
     run = run_in(tmp_path / "run", config)
     state = TrainingState(config, CPU)
@@ -200,19 +201,19 @@ def test_ctrl_c_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_without_a_name_that_begin_in_one_second_both_begin(tmp_path: Path) -> None:
     with (
-        alone(tmp_path / "now", new=True, named=False) as one,
-        alone(tmp_path / "now", new=True, named=False) as other,
+        run_lock(tmp_path / "now", new=True, named=False) as one,
+        run_lock(tmp_path / "now", new=True, named=False) as other,
     ):
         assert (one.name, other.name) == ("now", "now-2")
-        with pytest.raises(ConfigError, match="no run to go on with is in it"), alone(one, new=True):
+        with pytest.raises(ConfigError, match="no run to go on with is in it"), run_lock(one, new=True):
             pass
 
 
 def test_who_takes_up_a_single_checkpoint_is_alone_too(tmp_path: Path) -> None:
     (tmp_path / ".mine.txt.1.txt").touch()  # in a folder of somebody's
-    with alone(tmp_path) as folder:
+    with run_lock(tmp_path) as folder:
         assert folder == tmp_path
-        with pytest.raises(ConfigError, match="is being trained by another process"), alone(tmp_path):
+        with pytest.raises(ConfigError, match="is being trained by another process"), run_lock(tmp_path):
             pass
     assert (tmp_path / ".mine.txt.1.txt").exists()
 
@@ -355,7 +356,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 ) -> None:
     slept, clock, times = [0.0], time.perf_counter, list[int]()
 
-    class SleepingJudge:
+    class SleepingEvaluator:
         best, seconds, chosen, extractor = None, 0.1, np.arange(9), types.SimpleNamespace(name="eyes")
 
         def cost(self) -> float:
@@ -372,12 +373,17 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + slept[0])
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
-    run, judge = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)), SleepingJudge()
+    run, evaluator = (
+        run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)),
+        SleepingEvaluator(),
+    )
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
-        train.train(run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Judge, judge))
+        train.train(
+            run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Evaluator, evaluator)
+        )
         assert monitor.seconds < 400
     assert "a measurement took 8 minutes" in capsys.readouterr().out
-    assert judge.seconds < 100  # the next one is not put off for it
+    assert evaluator.seconds < 100  # the next one is not put off for it
 
 
 @pytest.mark.parametrize(
@@ -387,8 +393,8 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 def test_a_finished_run_is_measured_where_its_budget_has_the_time(
     budget: float | None, best: dict[str, float] | None, seconds: float, measured: bool
 ) -> None:
-    judge = cast(Judge, types.SimpleNamespace(best=best, cost=lambda: seconds))
-    assert train.measured_last(dataclasses.replace(CONFIG, budget=budget), judge) == measured
+    evaluator = cast(Evaluator, types.SimpleNamespace(best=best, cost=lambda: seconds))
+    assert evaluated_last(dataclasses.replace(CONFIG, budget=budget), evaluator) == measured
 
 
 def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +504,7 @@ def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp
     state = TrainingState(config, CPU)
     state.load(checkpoint.load(run.latest), run.latest)
     assert state.finished
-    state.begin_leg(100.0)
+    state.begin_cycle(100.0)
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (11,)
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
@@ -507,20 +513,34 @@ def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp
         train.train(longer, state, batches, monitor, lambda: False)
 
     assert (state.step, state.retries) == (14, 1)
-    assert state.leg == Leg(9, 100.0)
-    assert checkpoint.load(run.latest)["leg"] == {"step": 9, "seconds": 100.0}
+    assert state.cycle == Cycle(9, 100.0)
+    assert checkpoint.load(run.latest)["cycle"] == {"step": 9, "seconds": 100.0}
+
+
+def test_a_cycle_is_known_by_its_older_name(pack: Pack, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    trained(run, every(pack))
+    content = checkpoint.load(run.latest)
+    del content["cycle"]
+    content["leg"] = {"step": 9, "seconds": 100.0}
+    checkpoint.save(run.latest, content)
+    state = TrainingState(CONFIG, CPU)
+
+    state.load(checkpoint.load(run.latest), run.latest)
+
+    assert state.cycle == Cycle(9, 100.0)
 
 
 def test_minutes_that_were_added_are_saved_at_once(pack: Pack, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, budget=1e9)
     run = run_in(tmp_path / "run", config)
     state = trained(run, every(pack))
-    state.begin_leg(100.0)
+    state.begin_cycle(100.0)
     steps = []
 
     class Watched(Batches):
         def __call__(self, step: int) -> torch.Tensor:
-            steps.append(checkpoint.load(run.latest)["leg"]["step"])
+            steps.append(checkpoint.load(run.latest)["cycle"]["step"])
             return super().__call__(step)
 
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
@@ -609,18 +629,18 @@ def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
 ) -> None:
     config = dataclasses.replace(CONFIG, share_samples=shared, translate=1.0, d_norm=d_norm, penalty="none")
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
-    drawn, judged = list[torch.Tensor](), list[torch.Tensor]()
+    drawn, shown = list[torch.Tensor](), list[torch.Tensor]()
     state.generator.register_forward_hook(lambda network, inputs, faces: drawn.append(faces.detach().clone()))
-    state.discriminator.register_forward_pre_hook(lambda network, inputs: judged.append(inputs[0].detach().clone()))
+    state.discriminator.register_forward_pre_hook(lambda network, inputs: shown.append(inputs[0].detach().clone()))
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert len(drawn) == state.step * (1 if shared else 2)
     calls = 4 if d_norm == "batch" else 3  # samples apart from the faces: BatchNorm must not mix them
-    assert len(judged) == state.step * calls
-    for call in range(0, len(judged), calls):
-        fakes, reals = (torch.cat(judged[call : call + calls - 2])[half] for half in (slice(4, 8), slice(0, 4)))
-        assert torch.equal(fakes, judged[call + calls - 2]) is shared
-        assert torch.equal(reals, judged[call + calls - 1]) or not shared  # else shifted in other ways
+    assert len(shown) == state.step * calls
+    for call in range(0, len(shown), calls):
+        fakes, reals = (torch.cat(shown[call : call + calls - 2])[half] for half in (slice(4, 8), slice(0, 4)))
+        assert torch.equal(fakes, shown[call + calls - 2]) is shared
+        assert torch.equal(reals, shown[call + calls - 1]) or not shared  # else shifted in other ways
 
 
 @pytest.mark.parametrize(("d_every", "penalty_every"), [(1, 4), (2, 4), (3, 2), (4, 2)])
@@ -630,13 +650,13 @@ def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
     config = dataclasses.replace(CONFIG, d_every=d_every, penalty_every=penalty_every, max_epoch=4)
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
     times: list[int] = []
-    penalties = train.losses.gradient_penalties
+    penalties = losses.gradient_penalties
 
     def counted(*args: Any) -> dict[str, torch.Tensor]:
         times.append(state.step)
         return penalties(*args)
 
-    monkeypatch.setattr(train.losses, "gradient_penalties", counted)
+    monkeypatch.setattr(losses, "gradient_penalties", counted)
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 4)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert state.step == 18
@@ -679,9 +699,9 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
 
     def steepness(heads: Projected | None) -> float:
         assert heads is not None
-        seen, random = heads.look(faces), torch.Generator().manual_seed(0)
-        moved = [one + 0.1 * torch.randn(one.shape, generator=random) for one in seen]
-        return float((heads(seen) - heads(moved)).square().mean().detach())
+        features, random = heads.encode(faces), torch.Generator().manual_seed(0)
+        moved = [one + 0.1 * torch.randn(one.shape, generator=random) for one in features]
+        return float((heads(features) - heads(moved)).square().mean().detach())
 
     assert steepness(with_it.projected) < steepness(without.projected)
 
@@ -938,10 +958,10 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", content)
-        judge = preparing.open_judge(run, state, pack, np.arange(2), np.arange(0))
-        assert judge is not None
-        assert judge.metric == (metric or "fd")
-        return None if judge.best is None else judge.best[judge.metric]
+        evaluator = preparing.open_evaluator(run, state, pack, np.arange(2), np.arange(0))
+        assert evaluator is not None
+        assert evaluator.metric == (metric or "fd")
+        return None if evaluator.best is None else evaluator.best[evaluator.metric]
 
     name = features.load("imagenet", None, CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}

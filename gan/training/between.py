@@ -1,0 +1,184 @@
+"""The work between steps: evaluate, preview, save. None of it changes the training."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
+
+from config import CheckpointError
+from gan import images, latent
+from gan.data.batches import Batches
+from gan.device import autocast, free_memory, out_of_memory
+from gan.files import as_word
+from gan.images import to_pixels
+from gan.quality.evaluation import Evaluator
+from gan.quality.sampling import BATCH
+from gan.training import ema
+from gan.training.budget import evaluated_last
+from gan.training.run import Run, TrainingState
+from gan.watching.health import Probe
+from gan.watching.monitor import Monitor
+
+CLOSING_SECONDS = 2.0
+"""Seconds for a preview and a save at the end of a run that goes on; those of a run that begins are timed."""
+
+STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128
+"""Latents that the averaged generator's BatchNorm statistics are estimated on."""
+
+
+def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:
+    """Preview and save a run, or a cycle of it, that is just beginning; nothing where it only goes on.
+
+    Returns:
+        Seconds that a preview and a save take.
+    """
+    if not run.ranks.first or (state.step != state.cycle.step and run.latest.is_file()):
+        return CLOSING_SECONDS
+    since = time.perf_counter()
+    preview(run, state, monitor, probe)
+    save(run, state, monitor)
+    return time.perf_counter() - since
+
+
+def epochs_due(batches: Batches, step: int, every: int) -> bool:
+    """Return True where `step` completes a multiple of `every` epochs."""
+    return batches.epochs(step) // every > batches.epochs(step - 1) // every
+
+
+def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monitor: Monitor) -> dict[str, float]:
+    """Evaluate the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
+
+    Args:
+        run: the run.
+        state: its average is evaluated.
+        evaluator: measures it; None where nobody does.
+        monitor: says whether there is time, and shows the result.
+
+    Returns:
+        The metrics by name; none if it was not evaluated.
+    """
+    if evaluator is None:
+        return {}
+    config, seen = run.config, state.step * run.config.batch_size
+    now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
+    if not (now or state.finished) or not state.is_finite():
+        return {}
+    since = time.perf_counter()
+    try:
+        if not (state.finished and evaluated_last(config, evaluator)) and not monitor.may_measure(evaluator.cost()):
+            return {}
+        averaged(run, state)
+        found = evaluator.measure()
+        took = time.perf_counter() - since
+        counted = monitor.awake("measurement", took)
+        since, evaluator.seconds = since + took - counted, min(evaluator.seconds, counted)
+    except (RuntimeError, MemoryError) as error:
+        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # samples may be too degenerate
+            raise
+        monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
+        return {}
+    finally:
+        monitor.measured(since)
+    keep_best(run, state, evaluator, monitor, found)
+    return found
+
+
+def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Monitor, found: dict[str, float]) -> None:
+    """Show what an evaluation has found, and save the state as best.pt where it is the best so far."""
+    before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
+    shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
+    of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
+    seen = state.step * run.config.batch_size
+    monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
+    if not best:
+        return
+    try:
+        run.save_best(state, monitor.seconds, {"features": evaluator.extractor.name, **found})
+    except CheckpointError as error:
+        evaluator.best = before  # it is what best.pt still holds
+        monitor.say(f"{error}; training goes on, the last good file stays")
+
+
+def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
+    """Write the grid of the run's fixed latents, those of seeds 0 to 63: the faces that `generate.py` draws first.
+
+    With a probe it also finds out how much they vary, and how the discriminator rates faces it was not trained on.
+    """
+    if not run.config.plot_every:
+        return
+    since = time.perf_counter()
+    try:
+        average = averaged(run, state)
+        with torch.no_grad(), autocast(run.device, run.precision):
+            faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
+            if probe is not None:
+                state.discriminator.eval()  # BatchNorm must not learn from being asked
+                monitor.note(**probe(faces.float(), state.discriminator))
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        monitor.say(f"no memory is left for the preview of step {state.step}; training goes on, and tries the next one")
+        return
+    finally:
+        state.discriminator.train()
+    monitor.preview(state.step, to_pixels(faces), since)
+
+
+def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
+    """The averaged generator with statistics of its own weights; the training generator is not touched."""
+    batches = (latent.stream(run.config.seed, i, "statistics") for i in range(STATISTICS_BATCHES))
+    latents = [latent.normal(random, STATISTICS_BATCH, run.config.nz).to(run.device) for random in batches]
+    with autocast(run.device, run.precision):
+        try:
+            ema.estimate_statistics(state.ema, latents)
+            return state.ema
+        except (RuntimeError, MemoryError) as error:  # what training leaves free may be little
+            if not out_of_memory(error):
+                raise
+        free_memory(run.device)
+        ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
+    return state.ema
+
+
+def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
+    """Save the run, the averaged generator with statistics of its own.
+
+    A disk that is full does not end the training: the user is told, and the last good files stay.
+
+    Returns:
+        True where latest.pt now holds the state.
+
+    Raises:
+        CheckpointError: the last save of a run failed. It says where else the state was saved.
+    """
+    averaged(run, state)
+    try:
+        run.save(state, monitor.seconds)
+    except CheckpointError as error:
+        if ending:
+            run.rescue(state, monitor.seconds, error)
+        kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
+        monitor.say(f"{error}; training goes on, {kept}")
+        return False
+    try:
+        if numbered:
+            run.save_numbered(state, monitor.seconds)
+    except CheckpointError as error:
+        monitor.say(f"{error}; {run.latest} is good")
+    return True
+
+
+def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
+    """Make a film of the preview grids of a run that has finished, where there are some."""
+    previews = sorted(samples.glob(images.PREVIEWS))
+    if len(previews) < 2:
+        return
+    try:
+        images.save_film(previews, film)
+    except OSError as error:
+        monitor.say(
+            f"could not make {film}: {error}; to try again: python generate.py --timelapse={as_word(film.parent)}"
+        )

@@ -1,0 +1,63 @@
+"""The way back from a loss that is not a number."""
+
+from __future__ import annotations
+
+from config import ConfigError
+from gan import checkpoint
+from gan.training.run import Run, TrainingState
+from gan.watching.monitor import Monitor
+
+RETRIES = 3
+"""Most times that a run is rolled back before it gives up."""
+
+
+class RollBack:
+    """Takes a run back to its last good state, with other random numbers from there on, a bounded number of times.
+
+    Args:
+        run: the run.
+        state: its state.
+        monitor: forgets what was rolled back, and says so.
+    """
+
+    def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
+        self.run, self.state, self.monitor = run, state, monitor
+        self.failed, self.attempts = 0, 0  # the last step that failed, and how often since a later save
+
+    def back_if(self, failed: bool) -> bool:
+        """Go back where the step of any process has failed.
+
+        Returns:
+            True where it did.
+
+        Raises:
+            ConfigError: it has happened too often, or no state was saved.
+        """
+        run, state, ranks = self.run, self.state, self.run.ranks
+        if not any(ranks.all_reduce_max(failed)):
+            return False
+        self.failed, self.attempts, cycle, retries = state.step, self.attempts + 1, state.cycle, state.retries + 1
+        rates = f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g})"
+        if not any(ranks.all_reduce_max(ranks.first and run.latest.is_file())):
+            raise ConfigError(
+                f"the loss was not a number at step {self.failed}, and no earlier state could be saved; make room on "
+                f"the disk of {run.folder}, lower {rates} and start again"
+            )
+        if self.attempts > RETRIES:
+            raise ConfigError(
+                f"the loss was not a number at step {self.failed}, after {RETRIES} attempts from the last good state; "
+                f"lower {rates} and start again; {run.latest} is usable"
+            )
+        state.load(ranks.broadcast(checkpoint.load(run.latest) if ranks.first else {}), run.latest)
+        state.cycle, state.retries = cycle, retries
+        self.monitor.rewind(state.step)
+        self.monitor.say(
+            f"the loss was not a number at step {self.failed}: back to step {state.step}, attempt {self.attempts} of "
+            f"{RETRIES} with other random numbers"
+        )
+        return True
+
+    def saved(self, good: bool) -> None:
+        """Count anew from a good state that was saved after the last failure; `good` is False where saving failed."""
+        if self.attempts and self.state.step > self.failed and any(self.run.ranks.all_reduce_max(good)):
+            self.attempts = 0

@@ -1,0 +1,235 @@
+"""The start of a run: its folder, faces, choices, files and weights, in the order in which they are settled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from config import CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from gan.command_line import show
+from gan.data.batches import Batches
+from gan.data.faces import Pack, open_pack
+from gan.device import choose_device, choose_precision, describe, failed_to_compile, give_back_memory, out_of_memory
+from gan.files import as_word
+from gan.quality.evaluation import Evaluator
+from gan.training import plan, preparing
+from gan.training.ranks import Ranks
+from gan.training.run import Run, TrainingState
+from gan.training.sittings import checkpoint_to_resume, keep_later, run_lock
+from gan.training.step import Halves
+from gan.watching.health import Probe
+
+
+@dataclasses.dataclass(frozen=True)
+class Faces:
+    """The faces of a run by their indices in a pack; `chosen` says of each whether to learn from it; None: of all."""
+
+    pack: Pack
+    all_training: np.ndarray
+    all_held_out: np.ndarray
+    chosen: np.ndarray | None = None
+
+    @property
+    def training(self) -> np.ndarray:
+        """The faces to train on."""
+        return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
+
+    @property
+    def typical_held_out(self) -> np.ndarray:
+        """The held-out faces of the kind that is trained on."""
+        return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
+
+    def describe(self) -> dict[str, Any]:
+        """Describe them for the run's checkpoints."""
+        training, held_out = len(self.training), len(self.all_held_out)
+        counts = {"training": training, "held_out": held_out, "left_out": len(self.all_training) - training}
+        return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A run that is ready to train: its training time so far, and `time.perf_counter()` from before its preparation."""
+
+    run: Run
+    state: TrainingState
+    batches: Batches
+    evaluator: Evaluator | None
+    probe: Probe
+    seconds: float
+    since: float
+
+
+@contextlib.contextmanager
+def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
+    """Begin a run, or take up an older one, and keep other processes out of its folder until the end.
+
+    Args:
+        config: the options.
+        typed: the options the user typed, which win over what is chosen.
+        ranks: this process among those that train the run.
+        halves: the two halves of a step, by which the machine is measured.
+
+    Yields:
+        The run; None where it has finished already.
+
+    Raises:
+        UserError: something is missing, does not fit, or memory does not suffice.
+    """
+    with resumed_file(config, ranks) as path:
+        since = time.perf_counter()
+        found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
+        config, content, folder = ranks.broadcast(found)
+        device = choose_device(config.gpu, show)
+        ranks.check(config, device)
+        faces = open_faces(config, content, ranks, path or folder)
+        try:
+            of = faces.pack, faces.all_training, faces.all_held_out
+            chosen = preparing.choose_faces(config, content, *of, device) if ranks.first else None
+            faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
+            config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
+            run = Run(folder, config, device, precision, faces.describe(), ranks, compiled, faces.chosen)
+            batches = open_batches(run, faces)
+            state, seconds = open_state(run, typed, content, path or folder)
+            state.finished = state.finished or state.step >= batches.steps(config.epochs)
+            if state.finished:
+                again = f"python train.py --resume={as_word(folder)} {preparing.extension(config)}"
+                show(f"this run has finished; to go on: {again}")
+                yield None
+                return
+            if content is not None and path is not None:
+                keep_later(path, state.step, config.save_path or folder / "samples")
+            evaluator = preparing.open_evaluator(run, state, *of) if ranks.first else None  # against all kinds of faces
+            probe = preparing.open_probe(faces.pack, faces.training, faces.typical_held_out)
+            with open_folder(run, new=content is None):
+                give_back_memory()
+                yield Ready(run, state, batches, evaluator, probe, seconds, since)
+        except (RuntimeError, MemoryError) as error:
+            if (said := in_words(error, config, device)) is None:
+                raise
+            raise said from error
+
+
+@contextlib.contextmanager
+def resumed_file(config: TrainConfig, ranks: Ranks) -> Iterator[Path | None]:
+    """The checkpoint to resume from, its run locked; None for a new run, and in all processes but the first."""
+    if config.resume is None or not ranks.first:
+        yield None
+        return
+    path = checkpoint_to_resume(config.resume)
+    lock = run_lock(path.parent) if os.path.isfile(path) else contextlib.nullcontext()
+    with lock:  # whoever trains it may be about to save
+        yield path
+
+
+def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ranks, path: Path) -> Faces:
+    """Open the faces, packed by the first process of each machine.
+
+    Raises:
+        DataError: another machine has other faces.
+        CheckpointError: the run from `path`, with this content, began with other faces.
+    """
+    with ranks.in_turn():
+        pack = open_pack(
+            config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
+        )
+    if ranks.broadcast(pack.digest) != pack.digest:
+        raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
+    faces = Faces(pack, *pack.split(config.holdout))
+    if content is not None and content["faces"]["digest"] != pack.digest:
+        known = content["faces"]["training"] + content["faces"].get("left_out", 0)
+        raise CheckpointError(
+            f"{path}: has other faces than {config.data_path} ({known:,} then, {len(faces.training):,} now); give its "
+            f"own --data_path, or start a new run from its weights: --init={as_word(path)}"
+        )
+    return faces
+
+
+def choose_options(
+    config: TrainConfig,
+    typed: Mapping[str, Any],
+    content: Mapping[str, Any] | None,
+    faces: Faces,
+    ranks: Ranks,
+    device: torch.device,
+    halves: Halves,
+    since: float,
+) -> tuple[TrainConfig, Precision, bool]:
+    """Choose what faces and machine decide; a run that goes on keeps its choices on a device of the same kind.
+
+    Returns:
+        The config; the precision; whether to compile the networks.
+    """
+    n = len(faces.training)
+    kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
+    precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
+    machine = plan.Machine(halves, device, precision, ranks.world)
+    if content is None and ranks.first:
+        config = preparing.suited(config, typed, n, device)
+        config = preparing.planned(config, typed, machine, since, n)
+    if ranks.first:
+        config = preparing.measured_by(config, faces.pack, faces.all_training, device)
+    config, precision = ranks.broadcast((config, precision))
+    if kept is not None:
+        return config, precision, preparing.still_compiled(config, kept, ranks, device)
+    machine = dataclasses.replace(machine, precision=precision)
+    return config, precision, ranks.world == 1 and preparing.choose_compile(config, machine, since, n)
+
+
+def open_batches(run: Run, faces: Faces) -> Batches:
+    """Open the faces of each step, this process's part of them; say how many faces there are."""
+    config, ranks, n = run.config, run.ranks, len(faces.training)
+    processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
+    held_out = f"{len(faces.all_held_out):,} held out"
+    show(f"{n:,} faces to train on, {held_out}; {run.precision}; run: {run.folder}{processes}")
+    part = ranks.part(config.batch_size)
+    return Batches(faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part)
+
+
+def open_state(
+    run: Run, typed: Mapping[str, Any], content: Mapping[str, Any] | None, path: Path
+) -> tuple[TrainingState, float]:
+    """The state of a run that goes on, from its checkpoint's content, or of a new one; its training time so far."""
+    state = TrainingState(run.config, run.device)
+    if content is None:
+        if run.ranks.first:  # the others begin with the first one's weights
+            preparing.take_weights(state, run.config, run.device)
+        return state, 0.0
+    state.load(content, path)
+    if "budget" in typed:
+        state.begin_cycle(content["seconds"])
+    state.finished = state.finished and run.config.budget is not None
+    return state, content["seconds"]
+
+
+@contextlib.contextmanager
+def open_folder(run: Run, new: bool) -> Iterator[None]:
+    """Make a new run's folder and lock it; write config.json."""
+    new, folder = new and run.ranks.first, run.folder
+    lock = run_lock(folder, True, run.config.run is not None) if new else contextlib.nullcontext(folder)
+    with lock as run.folder:
+        if run.folder != folder:  # begun by another process in the same second
+            show(f"run: {run.folder}")
+        if run.ranks.first:
+            run.write_config()
+        yield
+
+
+def in_words(error: Exception, config: TrainConfig, device: torch.device) -> ConfigError | None:
+    """Say what to do about an error of torch's compiler, or of memory; None for other errors."""
+    if failed_to_compile(error):
+        why = str(error).strip().splitlines()[0]
+        return ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile")
+    if not out_of_memory(error):
+        return None
+    return ConfigError(
+        f"out of memory on {describe(device)}: lower --batch_size (now {config.batch_size}), or --ngf ({config.ngf}) "
+        f"and --ndf ({config.ndf}) for smaller networks"
+    )
