@@ -98,6 +98,15 @@ class TestChoosing:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
         return preparing.choose_faces(config, content, pack, np.arange(len(pack.pixels)), np.arange(0), CPU)
 
+    @pytest.mark.parametrize(("known", "share"), [(True, 0.6), (False, 0.8)])
+    def test_where_nobody_says_how_many_it_is_fewer_of_faces_that_are_known(
+        self, pack: Pack, monkeypatch: pytest.MonkeyPatch, known: bool, share: float
+    ) -> None:
+        monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=known))
+        chosen = self.chosen(pack)
+        assert chosen is not None
+        assert chosen.sum() == round(share * len(pack.pixels))
+
     def test_it_says_what_it_does(self, pack: Pack, capsys: pytest.CaptureFixture[str]) -> None:
         chosen = self.chosen(pack, typical=0.9)
         assert chosen is not None
