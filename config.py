@@ -21,8 +21,7 @@ WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
 DAMAGE = RELEASED.with_name("damage.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
-SYNTHETIC = Path("synthetic")
-"""The data path of the synthetic faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
+SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; a folder of that name is written `$PWD/synthetic`
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
@@ -578,8 +577,8 @@ class EvaluateConfig:
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
 
+# Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
 KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
-"""Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -625,11 +624,9 @@ class PrepareConfig:
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
 
 
-ALIASES = {"nogen": "gen_num"}
-"""Option names that stand for another one."""
-
+ALIASES = {"nogen": "gen_num"}  # option names that stand for another one
+# Options that may differ when a run goes on; all others define it.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
-"""Options that may differ when a run goes on; all others define it."""
 
 RETIRED: Mapping[type, Mapping[str, str]] = {
     TrainConfig: {

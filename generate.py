@@ -21,8 +21,7 @@ from gan.device import choose_device, enough_memory
 from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 
-GRID = 1024
-"""Most faces in the grid; more would be too small to see and too many to hold."""
+GRID = 1024  # most faces in the grid; more would be too small to see and too many to hold
 
 
 def generate(config: GenerateConfig) -> None:

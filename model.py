@@ -22,15 +22,9 @@ from config import Arch, DEncoder, ModelConfig, Norm, ToRGB
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
-FEW_PIXELS = 6
-"""Pixels up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs."""
-
-
-LITE0_SCALES = 10.2, 9.1, 7.4
-"""Divisors of EfficientNet-lite0's maps: their root mean square over anime faces."""
-
-MIXED = 48, 64, 112
-"""Channels that they are mixed to."""
+FEW_PIXELS = 6  # up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs
+LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their root mean square over anime faces
+MIXED = 48, 64, 112  # channels that they are mixed to
 
 
 class Generator(nn.Module):

@@ -36,8 +36,7 @@ from gan.watching import health, tensorboard_log
 from gan.watching.curves import Curves
 from gan.watching.monitor import Monitor
 
-LOG_EVERY, SAVE_SECONDS = 50, 120.0
-"""Steps between rows of log.jsonl, and seconds between saves of latest.pt."""
+LOG_EVERY, SAVE_SECONDS = 50, 120.0  # steps between rows of log.jsonl, and seconds between saves of latest.pt
 
 
 def train(

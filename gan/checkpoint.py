@@ -17,9 +17,7 @@ from config import RUNS, CheckpointError
 from gan.device import out_of_memory
 from gan.files import replacing
 
-FORMAT = 1
-"""Version of the file's layout; raised when an older program could not read it any more."""
-
+FORMAT = 1  # version of the file's layout; raised when an older program could not read it any more
 PROGRAM = "animegan"
 REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
 

@@ -39,12 +39,8 @@ from config import (
 )
 from gan.presets import PRESETS, resolve
 
-BARE = "True"
-"""What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
-
-MAY_BE_BARE = frozenset({"resume"})
-"""Options that are not bool and still mean something without a value."""
-
+MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and still mean something without a value
+BARE = "True"  # which is what they then hold: `--resume` is `--resume=True`
 EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
@@ -69,9 +65,7 @@ Write `--name=value` or `--name value`, with underscores or dashes. A switch is 
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
-PLAIN = "sources"
-"""The field that takes the words which are no options: paths."""
-
+PLAIN = "sources"  # the field that takes the words which are no options: paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 

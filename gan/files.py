@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-LEFT = ".*.*.[0-9]*.*"
-"""Pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind."""
-
+LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind
+# Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
-"""Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it."""
 
 
 @contextlib.contextmanager

@@ -24,11 +24,8 @@ PACKAGES = {
 }
 """Package of each network's weights, the class in it that knows where they lie, and what they are for."""
 
-STRIDES = (1, 2, 2, 2, 1, 2, 1)
-"""Of the first block of each stage (Tan and Le 2019, table 1); a stage's other blocks have 1."""
-
-EPSILON = 1e-3
-"""Of its BatchNorm."""
+STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); its other blocks have 1
+EPSILON = 1e-3  # of its BatchNorm
 
 
 class Conv(nn.Conv2d):
@@ -101,8 +98,7 @@ class Lite(nn.Module):
             inputs = outputs
         ends = [n for n, block in enumerate(blocks) if n and block.depthwise.stride[0] == 2] + [len(blocks)]
         self.blocks = nn.ModuleList(blocks[: ends[depths - 1]])
-        self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]
-        """Channels of each map."""
+        self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]  # channels of each map
 
     def get_extra_state(self) -> Tensor:
         """Its name for a state dict, as bytes: everything there is a tensor."""

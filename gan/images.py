@@ -23,14 +23,10 @@ from torch import Tensor
 
 from gan.files import replacing
 
-PREVIEWS = "step-????????.png"
-"""The names of a run's preview grids."""
-
-WAITING = 256
-"""Pictures that wait to be written at most."""
-
-FRAMES, FRAME_SIZE, LAST = 60, 800, 2000
-"""Most pictures in a film, pixels of their longer side at most, and milliseconds for which the last one stays."""
+PREVIEWS = "step-????????.png"  # the names of a run's preview grids
+WAITING = 256  # pictures that wait to be written at most
+FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and pixels of their longer side at most
+LAST = 2000  # milliseconds for which the last one stays
 
 
 def to_tensor(pixels: Tensor) -> Tensor:

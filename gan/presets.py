@@ -12,10 +12,8 @@ from typing import Any
 
 from config import RELEASED, C, ConfigError, Preset, TrainConfig
 
-RELEASED_NAME = Path("released")
-"""What options call it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
-NAMING = ("init", "checkpoint", "fake")
-"""Those options."""
+RELEASED_NAME = Path("released")  # what options call it; a file or folder of that name is written `$PWD/released`
+NAMING = ("init", "checkpoint", "fake")  # those options
 
 _BOOK: dict[str, Any] = {
     "batch_size": 256,
@@ -106,9 +104,8 @@ class Plan:
     expect: str
 
 
+# Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
-"""Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md."""
-
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
     Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),

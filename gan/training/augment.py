@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-BRIGHTER, STRONGER = 0.2, 0.3
-"""Most that is added to a face in [-1, 1], and most that its colours and its contrast change, as a share."""
+BRIGHTER = 0.2  # most that is added to a face in [-1, 1]
+STRONGER = 0.3  # most that its colours and its contrast change, as a share
 
 
 @dataclasses.dataclass(frozen=True)

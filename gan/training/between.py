@@ -22,11 +22,8 @@ from gan.training.run import Run, TrainingState
 from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
 
-CLOSING_SECONDS = 2.0
-"""Seconds for a preview and a save at the end of a run that goes on; those of a run that begins are timed."""
-
-STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128
-"""Latents that the averaged generator's BatchNorm statistics are estimated on."""
+CLOSING_SECONDS = 2.0  # for a preview and a save at the end of a run that goes on; those of one that begins are timed
+STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
 
 
 def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-WARM_UP = 0.05
-"""Share of a cycle after the first over which the learning rates rise from 0: the networks had settled."""
+WARM_UP = 0.05  # share of a cycle after the first over which the learning rates rise from 0: the networks had settled
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,14 +16,9 @@ from torch.nn.functional import relu, softplus
 
 from config import Loss, Penalty
 
-COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
-"""Losses whose generator step needs the logits of reals too."""
-
-PENALTY_NOISE = 0.1
-"""Standard deviation of the noise of the approximate penalty, in units of [-1, 1] images, or of maps that heads see."""
-
-COUPLED: frozenset[Loss] = frozenset({"rahinge"})
-"""Losses that are no mean over the batch, so that parts of it cannot be computed one by one."""
+COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # their generator step needs the logits of reals too
+COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # no mean over the batch, so that it cannot be computed in parts
+PENALTY_NOISE = 0.1  # deviation of the noise of `approximate`, in units of [-1, 1] images, or of maps that heads see
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:

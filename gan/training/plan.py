@@ -18,17 +18,11 @@ from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
 
-MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
-"""Seconds for which the machine is measured, the most that is of a budget, and the fewest steps."""
-
-COMPILE_SECONDS = 1200
-"""Runs that take longer are tried with compiled networks, which takes about a minute."""
-
-TRAINING_SHARE = 0.9
-"""Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
-
-NEVER = 2**62
-"""Steps between penalties where none is to come."""
+MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # for which the machine is measured, and the most that is of a budget
+LEAST_STEPS = 2  # by which it is measured
+COMPILE_SECONDS = 1200  # runs that take longer are tried with compiled networks, which takes about a minute
+TRAINING_SHARE = 0.9  # of a bare step's speed; penalties, averages, previews, saves and measurements take the rest
+NEVER = 2**62  # steps between penalties where none is to come
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,8 +34,8 @@ from gan.watching import health, run_report, tensorboard_log, visdom_page
 from gan.watching.curves import BY_DAMAGE
 from gan.watching.monitor import Monitor, Output
 
+# Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
-"""Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device."""
 
 
 def looked_up(

@@ -23,10 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 from config import CheckpointError, ConfigError, TrainConfig, UserError
 from gan.training.losses import COUPLED
 
+PATIENCE = timedelta(days=1)  # for a process that is busy, packing faces, say; one that has died is noticed at once
 T = TypeVar("T")
-
-PATIENCE = timedelta(days=1)
-"""Longest wait for a process that is busy, packing faces, say; one that has died is noticed at once."""
 
 
 @dataclasses.dataclass(frozen=True)

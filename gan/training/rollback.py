@@ -7,8 +7,7 @@ from gan import checkpoint
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-RETRIES = 3
-"""Most times that a run is rolled back before it gives up."""
+RETRIES = 3  # most times that a run is rolled back before it gives up
 
 
 class RollBack:

@@ -24,8 +24,7 @@ from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
-NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
-"""Of the numbered checkpoints the last few are kept, and every tenth."""
+NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # of the numbered checkpoints the last few are kept, and every tenth
 
 
 class TrainingState:

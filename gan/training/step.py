@@ -17,8 +17,7 @@ from gan.training.augment import augment, draw_moves
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-Network = Literal["d", "g"]
-"""The discriminator, or the generator."""
+Network = Literal["d", "g"]  # the discriminator, or the generator
 
 
 def due(step: int, every: int) -> bool:
@@ -127,11 +126,8 @@ class Step:
         return kept if part == slice(0, len(self.real)) else None
 
 
-Half = Callable[[Step, list[slice]], None]
-"""The discriminator's half of a step, or the generator's: for a step, and the parts of its batch."""
-
-Halves = tuple[Half, Half]
-"""Both, in the order in which they are taken."""
+Half = Callable[[Step, list[slice]], None]  # the discriminator's half of a step, or the generator's, on a batch's parts
+Halves = tuple[Half, Half]  # both, in the order in which they are taken
 
 
 def discriminate_pair(
