@@ -13,7 +13,7 @@ import torch
 
 from config import Precision, TrainConfig
 from gan.device import free_memory, layout, out_of_memory
-from gan.presets import FEW, PLANS, Plan
+from gan.presets import FEW, FEW_FACES, PLANS, Plan
 from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
@@ -130,16 +130,10 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
 
     The discriminator soon knows few faces by heart and then teaches the generator to copy them; what it cannot change,
     and faces that never look quite the same twice, put that off.
-
-    Args:
-        config: the run's config.
-        typed: the options the user typed, which win.
-        faces: faces to train on.
     """
-    if config.init is None or config.preset != "default":
+    if config.init is None or config.preset != "default" or faces > FEW_FACES:
         return {}
-    row = next((row for row in FEW if faces <= row.most_faces), None)
-    return {} if row is None else {name: value for name, value in row.options.items() if name not in typed}
+    return {name: value for name, value in FEW.items() if name not in typed}
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:

@@ -22,7 +22,7 @@ from gan.data import torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
-from gan.presets import FEW
+from gan.presets import FEW_FACES
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
@@ -209,7 +209,7 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
     elif (
-        faces <= FEW[-1].most_faces
+        faces <= FEW_FACES
         and config.model == TrainConfig().model
         and config.init is None
         and config.data_path != SYNTHETIC
