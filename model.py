@@ -83,10 +83,7 @@ class Discriminator(nn.Module):
         """Tell faces from samples: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
 
         With `patch` each head has a logit for each place of its map: (N, 4, P), the first column everywhere the same.
-
-        Args:
-            faces: in [-1, 1].
-            features: `encode(faces)`, where they are known already.
+        `features` are those of `encode(faces)`, where they are known already.
         """
         logits = self.plain(faces)
         if self.projected is None:
@@ -106,11 +103,7 @@ class Discriminator(nn.Module):
         return [functools.partial(_places, head, self.patch) for head in heads]
 
     def freeze(self, layers: int) -> None:
-        """Let the first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator").
-
-        Args:
-            layers: how many.
-        """
+        """Let so many first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator")."""
         convs = [part for part in self.main.modules() if isinstance(part, nn.Conv2d)]
         for conv in convs[:layers]:
             frozen(conv)
@@ -157,12 +150,7 @@ class Projected(nn.Module):
         self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in maps)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
-        """Take a trained encoder.
-
-        Args:
-            weights: of `gan.encoder.Encoder`, with kind faces.
-            scales: what its three depths are divided by, (3,).
-        """
+        """With kind faces, take a trained `gan.encoder.Encoder`; `scales`, (3,), are what its depths are divided by."""
         encoder = Encoder()
         encoder.load_state_dict(weights)
         self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
@@ -183,11 +171,8 @@ class Mixing(nn.Module):
     """Mixes an encoder's maps at random and for good: their channels, and into each map the deeper ones.
 
     What an encoder finds telling lies in few channels, by which alone heads would judge; mixed, they have to judge by
-    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2).
-
-    Args:
-        widths: channels of the maps, finest first, each twice the size of the next.
-        mixed: channels that they are mixed to.
+    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2). Maps of so many
+    channels, finest first, each twice the size of the next, are mixed to so many.
     """
 
     def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
@@ -292,12 +277,7 @@ class Shortcut(nn.Conv2d):
 
 
 class GeneratorBlock(nn.Module):
-    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU.
-
-    Args:
-        width: channels of x.
-        inner: channels between the convolutions.
-    """
+    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()

@@ -119,9 +119,7 @@ def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
 def discriminator_step(step: Step, parts: list[slice]) -> None:
     """One step of the discriminator, on samples that carry no graph: it must not move the generator.
 
-    Args:
-        step: its faces, random numbers and networks.
-        parts: of the batch, one after another; their gradients add up to those of the whole.
+    The parts of a batch come one after another; their gradients add up to those of the whole.
     """
     config, optimizer, monitor = step.run.config, step.state.d_optimizer, step.monitor
     losses, logits = list[dict[str, Tensor]](), list[tuple[Tensor, Tensor]]()

@@ -24,10 +24,6 @@ EXPECTED = "expected weights that the book's program saved, such as"
 def read(path: Path, example: str) -> Weights:
     """Read a state dict with the book's names, `main.0.weight`, ...; in the old and the new form of torch.save.
 
-    Args:
-        path: the file.
-        example: the name of such a file, for the message.
-
     Raises:
         CheckpointError: missing, damaged, or something else; nothing in it is run.
     """
@@ -61,11 +57,7 @@ def read(path: Path, example: str) -> Weights:
 
 
 def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, Any], Weights | None, Weights | None]:
-    """Read the weights and what they say of their networks.
-
-    Args:
-        netg_path: the generator's file, or None.
-        netd_path: the discriminator's file, or None.
+    """Read the weights of generator, discriminator or both, and what they say of their networks.
 
     Returns:
         Fields of `ModelConfig`, those that the files decide; weights of the generator; of the discriminator.

@@ -23,11 +23,7 @@ REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
 
 
 def save(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint: to a temporary name, flushed to disk, renamed.
-
-    Args:
-        path: the file; its folder is made.
-        content: tensors, numbers, strings, lists and dicts only.
+    """Write a checkpoint of tensors, numbers, strings, lists and dicts: to a temporary name, flushed to disk, renamed.
 
     Raises:
         CheckpointError: it could not be written; what was at `path` is untouched.
@@ -45,13 +41,9 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
 def load(
     path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
 ) -> dict[str, Any]:
-    """Read a file of this program with all that is required, onto `device`.
+    """Read a file of this program that holds all that is required, onto `device`.
 
-    Args:
-        path: the file.
-        device: where its tensors go.
-        required: what it must hold.
-        hint: whether the error names the newest usable file beside it, for which all of them may be read.
+    With `hint` the error names the newest usable file beside it, for which all of them may be read.
 
     Raises:
         CheckpointError: missing, damaged, foreign, newer than this program, or holding code.

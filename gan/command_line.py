@@ -74,13 +74,9 @@ def command_line(
 ) -> None:
     """Run an entry point with the options of the command line.
 
-    A `UserError`, from the options or from anywhere in `run`, ends in one line on stderr and exit code 2.
-    Ctrl-C that `run` let through ends in exit code 130. Any other exception is a bug and keeps its traceback.
-
-    Args:
-        config_type: whose fields are the options.
-        run: called with the config and the options that were typed, by field name, converted.
-        argv: the words after the script's name; None takes them from `sys.argv`.
+    `run` is called with the config and the options that were typed, by field name, converted. A `UserError`, from the
+    options or from anywhere in `run`, ends in one line on stderr and exit code 2. Ctrl-C that `run` let through ends in
+    exit code 130. Any other exception is a bug and keeps its traceback.
 
     Raises:
         SystemExit: after an error, as above.
@@ -114,14 +110,7 @@ def command_line(
 
 
 def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
-    """Turn the words of the command line into typed options.
-
-    Args:
-        config_type: a dataclass whose fields are the options.
-        argv: the words, without the script's name.
-
-    Returns:
-        Only what was typed, by field name.
+    """Turn the words after the script's name into options, converted, by field name: only those that were typed.
 
     Raises:
         ConfigError: a word is no option, or a value does not fit its option's type.
@@ -168,10 +157,6 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
 def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     """Refuse what fire would let pass: repeated, unknown and valueless options, single dashes, its own separators.
 
-    Args:
-        argv: the words, without the script's name.
-        hints: type by option name.
-
     Raises:
         ConfigError: the first word that is refused, and why.
     """
@@ -199,14 +184,7 @@ def looks_like_option(word: str) -> bool:
 
 
 def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
-    """Find the field that an option stands for.
-
-    Args:
-        typed: the option with its dashes, without its value.
-        hints: type by field name.
-
-    Returns:
-        The field's name, and whether the option is its `--no` form.
+    """Find the field that an option, with its dashes, stands for; and whether it is the `--no` form.
 
     Raises:
         ConfigError: no such option; names the nearest.
@@ -290,13 +268,9 @@ def types_of(config_type: type) -> dict[str, Any]:
 
 
 def help_text(config_type: type, program: str, width: int, whole: bool = False) -> str:
-    """Write the help: usage, purpose, options with their types, meanings and defaults, examples.
+    """Write the help for so many columns: usage, purpose, options with their types, meanings and defaults, examples.
 
-    Args:
-        config_type: a dataclass whose fields are the options.
-        program: name of the script.
-        width: columns of the terminal.
-        whole: every option; else the details of the recipe are left out.
+    Without `whole` the details of the recipe are left out.
     """
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8

@@ -19,13 +19,7 @@ WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
 def replacing(path: Path) -> Iterator[Path]:
     """Lend a hidden name beside `path`: what is written there takes the place of `path` when the block ends well.
 
-    If it does not, `path` is what it was, and nothing is left behind. The folder is made.
-
-    Args:
-        path: the file to write.
-
-    Yields:
-        The name to write to, with the suffix of `path`.
+    If it does not, `path` is what it was, and nothing is left behind. The name has its suffix. The folder is made.
 
     Raises:
         OSError: the folder cannot be made, or the name not given.

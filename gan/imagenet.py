@@ -79,12 +79,8 @@ class Block(nn.Module):
 class Lite(nn.Module):
     """What it sees at several depths.
 
-    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one.
-
-    Args:
-        weights: as the packages hold them.
-        name: of the network, with its weights' digest.
-        depths: how many.
+    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one: that
+    of the network, with its weights' digest.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, depths: int) -> None:
@@ -132,11 +128,7 @@ class Lite(nn.Module):
 
 
 def load(name: str, depths: int = 5) -> Lite:
-    """A network with its weights, in evaluation mode and frozen.
-
-    Args:
-        name: lite0 or lite2.
-        depths: how many maps; no more is computed than these need.
+    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; no more of it than its maps need.
 
     Raises:
         ConfigError: the package is not installed.

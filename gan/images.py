@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import itertools
 import math
@@ -41,12 +40,7 @@ def to_pixels(images: Tensor) -> np.ndarray:
 
 
 def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.ndarray:
-    """Lay pictures out in rows on white.
-
-    Args:
-        pixels: (N, H, W, C) uint8, colour or grey.
-        columns: pictures a row; by default as square as it gets.
-        gap: white pixels around each.
+    """Lay pictures (N, H, W, C) uint8, colour or grey, out in rows on white; by default as square as it gets.
 
     Returns:
         One picture (rows * (H + gap) + gap, columns * (W + gap) + gap, 3), uint8.
@@ -122,21 +116,12 @@ class PictureWriter:
             self.waiting.popleft().result()
 
 
-def films() -> tuple[str, ...]:
-    """The suffixes of films that can be written here: MP4 needs the package av."""
-    return (".webp", ".gif", ".mp4") if importlib.util.find_spec("av") else (".webp", ".gif")
-
-
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels.
-
-    Args:
-        previews: picture files in order; those of another size than the last, or that cannot be read, are left out,
-            of many every so many-th is taken.
-        path: the film, .webp, .gif or .mp4.
-        seconds: how long it runs, without the last picture.
+    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels; those of another
+    size than the last, or that cannot be read, are left out, of many every so many-th is taken. The film runs for so
+    many seconds without the last one.
 
     Returns:
         The number of pictures.

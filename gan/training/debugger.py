@@ -16,11 +16,7 @@ leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
 
 
 class DebugFile:
-    """Watches a file.
-
-    Args:
-        path: the file, which need not exist; None watches nothing.
-    """
+    """Watches a file, which need not exist; None watches nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

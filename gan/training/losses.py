@@ -50,16 +50,9 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
 def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) -> Tensor:
     """The loss that the generator minimises.
 
-    The comparing losses are the discriminator's with real and fake exchanged. `bce` is the non-saturating loss
-    -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes.
-
-    Args:
-        loss: as in `discriminator_loss`.
-        real_logits: logits of reals, (N,), (N, K) or (N, K, P), constants here; None where the loss needs none.
-        fake_logits: logits of fakes, likewise.
-
-    Returns:
-        The mean loss, a scalar in float32.
+    The comparing losses are the discriminator's with real and fake exchanged; others need no logits of reals. `bce` is
+    the non-saturating loss -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes. Logits and
+    result as in `discriminator_loss`.
 
     Raises:
         ValueError: a loss in `COMPARING` without reals.
@@ -79,19 +72,27 @@ def mean(losses: Tensor) -> Tensor:
 
 
 def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Mean squared norm of the discriminator's gradient at `images`, by double backward.
+    """Mean squared norm of the discriminator's gradient at `images`, by double backward: a scalar in float32.
 
-    Args:
-        discriminator: images -> logits (N,).
-        images: where to take the gradient, (N, 3, H, W): reals give R1, fakes R2 (Mescheder et al. 2018, eq. 9,
-            without its factor of one half).
-
-    Returns:
-        A scalar in float32 that can be differentiated with respect to the discriminator's parameters.
+    Reals give R1, fakes R2 (Mescheder et al. 2018, eq. 9, without its factor of one half).
     """
+    return _squared_slopes(discriminator, images).mean()
+
+
+def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Mean squared distance of the gradient's norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
+
+    The images are points between reals and fakes.
+    """
+    norm = (_squared_slopes(discriminator, images) + 1e-12).sqrt()  # the root has no gradient at 0
+    return (norm - 1).square().mean()
+
+
+def _squared_slopes(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Squared norm of the gradient of each image's logit: (N, C, H, W) -> (N,), itself with a graph."""
     images = images.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
-    return gradient.float().square().sum((1, 2, 3)).mean()
+    return gradient.float().square().sum((1, 2, 3))
 
 
 def approximate_penalty(
@@ -102,46 +103,20 @@ def approximate_penalty(
     For small s and n standard normal, (n . grad D)^2 has the squared norm of grad D as its mean.
 
     Args:
-        discriminator: images -> logits (N,) or (N, P), of which the mean is taken.
-        images: where to take it, (N, C, H, W).
-        logits: the discriminator's logits of `images`, with their graph.
+        discriminator: images (N, C, H, W) -> logits (N,) or (N, P), of which the mean is taken.
+        images: where to take it.
+        logits: the discriminator's logits of them, with their graph.
         noise: n, standard normal, the shape of `images`.
         scale: s, in units of `images`.
-
-    Returns:
-        A scalar in float32.
     """
     moved = discriminator(images.detach() + scale * noise)
     return ((logits.float() - moved.float()) / scale).square().mean()
 
 
-def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Mean squared distance of the gradient's norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
-
-    Args:
-        discriminator: images -> logits (N,).
-        images: where to take it, (N, 3, H, W): points between reals and fakes.
-
-    Returns:
-        A scalar in float32.
-    """
-    images = images.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
-    norm = (gradient.float().square().sum((1, 2, 3)) + 1e-12).sqrt()  # the root has no gradient at 0
-    return (norm - 1).square().mean()
-
-
 def penalty_noise(penalty: Penalty, images: Tensor, n: int, random: torch.Generator) -> Tensor | None:
-    """The random numbers of a batch's gradient penalties, for `gradient_penalties`.
+    """The random numbers for the `gradient_penalties` of a batch of n images, of the shape of `images` but for n.
 
-    Args:
-        penalty: which one.
-        images: a tensor of the images' shape, but for their number.
-        n: images in the batch.
-        random: source of randomness, on the images' device.
-
-    Returns:
-        For `approximate` (n, 2, 3, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
+    For `approximate` (n, 2, C, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
     """
     if penalty == "gp":
         return torch.rand(n, 1, 1, 1, generator=random, device=images.device)
@@ -165,19 +140,16 @@ def gradient_penalties(
 
     Args:
         penalty: `exact` and `approximate` give R1 on the reals and R2 on the fakes, `gp` the one of WGAN-GP.
-        discriminator: images -> logits (N,).
-        real: reals, (N, 3, H, W).
-        real_logits: their logits, (N,), with their graph.
-        fake: fakes, (N, 3, H, W).
-        fake_logits: their logits, (N,), with their graph.
+        discriminator: images (N, C, H, W) -> logits (N,).
+        real: reals.
+        real_logits: their logits, with their graph.
+        fake: fakes.
+        fake_logits: their logits, with their graph.
         noise: of `penalty_noise`, for these images.
         scale: standard deviation of the noise of `approximate`, in units of [-1, 1] images.
     """
     if penalty == "exact" or noise is None:
-        return {
-            "r1_penalty": exact_penalty(discriminator, real),
-            "r2_penalty": exact_penalty(discriminator, fake),
-        }
+        return {"r1_penalty": exact_penalty(discriminator, real), "r2_penalty": exact_penalty(discriminator, fake)}
     if penalty == "gp":
         return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, noise))}
     return {
@@ -203,13 +175,13 @@ def head_penalties(
 
     Args:
         penalty: as there.
-        heads: of K heads, map -> logits (N, P) or (N,).
-        real_features: K maps of the reals, (N, C, R, R) each.
-        real_logits: their logits, (N, K, P) or (N, K), with their graph.
-        fake_features: of the fakes.
+        heads: map (N, C, R, R) -> logits (N, P) or (N,).
+        real_features: K maps of the reals.
+        real_logits: (N, K, P) or (N, K).
+        fake_features: K maps of the fakes.
         fake_logits: likewise.
-        noise: of `penalty_noise`, for each map.
-        scale: standard deviation of the noise of `approximate`, in units of maps, whose root mean square is 1.
+        noise: one for each map.
+        scale: in units of maps, whose root mean square is 1.
     """
     found = [
         gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)

@@ -130,13 +130,7 @@ def choose_faces(
 ) -> np.ndarray | None:
     """Choose the faces of a pack that are whole or typical enough to learn from; says so.
 
-    Args:
-        config: the run's.
-        content: of its checkpoint, which knows what was chosen; None for a new run.
-        pack: the faces.
-        training: indices of those to train on.
-        held_out: indices of those held out.
-        device: where to look at them; that may take a tenth of a budget.
+    A run's checkpoint knows what was chosen. To look at the faces may take a tenth of a budget.
 
     Returns:
         Whether each face of the pack is chosen; None where all are.

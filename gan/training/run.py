@@ -77,11 +77,7 @@ class TrainingState:
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
     def begin_cycle(self, seconds: float) -> None:
-        """Make the run longer, from here on.
-
-        Args:
-            seconds: its training time so far.
-        """
+        """Make the run longer, from here on, after so many seconds of training."""
         self.cycle, self.finished = Cycle(self.step, seconds), False
 
     def load_initial(self, path: Path, device: torch.device) -> None:
@@ -134,27 +130,16 @@ class TrainingState:
 
 @dataclasses.dataclass
 class Run:
-    """One training on disk, with the choices made for the machine and the faces.
+    """One training on disk, with the choices made for the machine and the faces."""
 
-    Args:
-        folder: where it lives, `checkpoints/<run>`.
-        config: its options.
-        device: device to train on.
-        precision: precision to compute in, fp32 or bf16.
-        faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
-        ranks: this process among those that train it.
-        compiled: whether torch.compile compiles the networks.
-        chosen: whether each face of the pack is typical enough to learn from; None where that does not matter.
-    """
-
-    folder: Path
+    folder: Path  # checkpoints/<run>
     config: TrainConfig
     device: torch.device
-    precision: Precision
-    faces: dict[str, Any]
-    ranks: Ranks = dataclasses.field(default_factory=Ranks)
+    precision: Precision  # fp32 or bf16
+    faces: dict[str, Any]  # the content digest of its pack, and how many are trained on, held out, rejected
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train it
     compiled: bool = False
-    chosen: np.ndarray | None = None
+    chosen: np.ndarray | None = None  # whether each face of the pack is typical enough to learn from; None: all are
 
     @property
     def latest(self) -> Path:
@@ -185,12 +170,7 @@ class Run:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
 
     def save(self, state: TrainingState, seconds: float, path: Path | None = None) -> None:
-        """Save latest.pt.
-
-        Args:
-            state: what to save.
-            seconds: training time so far.
-            path: another place.
+        """Save latest.pt, or in another place, with the training time so far.
 
         Raises:
             CheckpointError: it could not be written; the last good one is untouched.
@@ -210,11 +190,6 @@ class Run:
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
         """Save a last state that could not be saved here among the temporary files, so that it is not lost.
-
-        Args:
-            state: what to save.
-            seconds: training time so far.
-            error: why it could not.
 
         Raises:
             CheckpointError: always; it says where the state is, if anywhere.

@@ -133,12 +133,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
 def keep_later(path: Path, step: int, samples: Path) -> None:
     """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
 
-    The older one becomes the latest.
-
-    Args:
-        path: the checkpoint.
-        step: its step.
-        samples: folder of the preview grids.
+    The older one, of this step, becomes the latest.
     """
     if path.name == "latest.pt":
         return
@@ -197,10 +192,7 @@ def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Pa
     Args:
         folder: the run's.
         new: make it; nobody else may have made it by now.
-        named: by the user; else another one is made where somebody has.
-
-    Yields:
-        The folder.
+        named: by the user; else another one is made, and yielded, where somebody has.
 
     Raises:
         CheckpointError: the folder cannot be written.

@@ -71,11 +71,7 @@ class Ready:
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
     """Begin a run, or take up an older one, and keep other processes out of its folder until the end.
 
-    Args:
-        config: the options.
-        typed: the options the user typed, which win over what is chosen.
-        ranks: this process among those that train the run.
-        halves: the two halves of a step, by which the machine is measured.
+    What the user typed wins over what is chosen. The machine is measured by the two halves of a step.
 
     Yields:
         The run; None where it has finished already.
@@ -162,11 +158,7 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Choose what faces and machine decide; a run that goes on keeps its choices on a device of the same kind.
-
-    Returns:
-        The config; the precision; whether to compile the networks.
-    """
+    """Choose config, precision and whether to compile; a run that goes on keeps them on a device of the same kind."""
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
