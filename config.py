@@ -168,11 +168,7 @@ def options_of(config_type: type) -> dict[str, Option]:
 
 
 def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig) -> None:
-    """Check every number of a config against what its option allows.
-
-    Raises:
-        ConfigError: a number is out of range or not finite.
-    """
+    """Check every number of a config against what its option allows; a ConfigError says which is not."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
@@ -431,11 +427,7 @@ class TrainConfig:
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 
     def check_networks(self) -> None:
-        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn.
-
-        Raises:
-            ConfigError: they have not.
-        """
+        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn."""
         resolutions = self.model.resolutions
         for name, example in (("widths", self.model.default_widths(self.ngf)), ("depths", (1,) * len(resolutions))):
             numbers = getattr(self, name)
@@ -646,17 +638,17 @@ _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_m
 C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
-def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
-    """Build a config from what a checkpoint stored: plain values, paths as text.
+def restore(stored: Mapping[str, Any]) -> TrainConfig:
+    """Build a run's config from what its checkpoint stored: plain values, paths as text; perhaps not all options yet.
 
     Raises:
         TypeError: an option is unknown to this version.
         ConfigError: a value is out of range.
     """
-    fields = {field.name: str(field.type) for field in dataclasses.fields(config_type)}
+    fields = {field.name: str(field.type) for field in dataclasses.fields(TrainConfig)}
     values: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name in RETIRED.get(config_type, {}) and name not in fields:
+    for name, value in {**RUN_BEFORE, **stored}.items():
+        if name in RETIRED[TrainConfig] and name not in fields:
             continue
         if isinstance(value, list):
             values[name] = tuple(value)
@@ -664,4 +656,4 @@ def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
             values[name] = Path(value)
         else:
             values[name] = _RENAMED.get((name, value), value)
-    return config_type(**values)
+    return TrainConfig(**values)

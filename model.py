@@ -25,6 +25,7 @@ from gan.encoder import WIDTHS, Encoder, frozen, fused
 FEW_PIXELS = 6  # up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs
 LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their root mean square over anime faces
 MIXED = 48, 64, 112  # channels that they are mixed to
+HEAD_WIDTH = 64  # channels in the heads that judge by them
 
 
 class Generator(nn.Module):
@@ -123,12 +124,8 @@ class Projected(nn.Module):
 
     The encoder knows what pictures hold before the training begins, so that the generator learns at once what a face is
     and how they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must
-    see.
-
-    Args:
-        kind: of encoder: lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which
-            has none here: `load` gives it those that come with the program, a checkpoint its own.
-        width: channels in the heads.
+    see. It is lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which has none
+    here: `load` gives it those that come with the program, a checkpoint its own.
 
     Raises:
         ConfigError: the package is not installed.
@@ -136,7 +133,7 @@ class Projected(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, kind: DEncoder, width: int = 64) -> None:
+    def __init__(self, kind: DEncoder) -> None:
         super().__init__()
         if kind == "lite0":
             self.encoder = frozen(imagenet.load(kind, depths=4), saved=False)
@@ -147,7 +144,7 @@ class Projected(nn.Module):
             widths, scales = WIDTHS[1:], torch.ones(len(WIDTHS) - 1)
         self.register_buffer("scales", scales)
         maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
-        self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in maps)
+        self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
         """With kind faces, take a trained `gan.encoder.Encoder`; `scales`, (3,), are what its depths are divided by."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from config import IMAGE_SIZES, CheckpointError, ModelConfig
+from config import IMAGE_SIZES, SIZES, CheckpointError, ModelConfig
 from gan.device import out_of_memory
 
 Weights = dict[str, Tensor]
@@ -125,7 +125,6 @@ def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:
     size = 4 * 2 ** (len(kernels) - 2) * factor
     if size not in IMAGE_SIZES:
         raise CheckpointError(
-            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of "
-            f"{', '.join(map(str, IMAGE_SIZES))}"
+            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of {SIZES}"
         )
     return size

@@ -133,11 +133,7 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
 
 
 def newest_run(runs: Path = RUNS) -> Path:
-    """The run whose latest.pt was written last.
-
-    Raises:
-        CheckpointError: there is no run to go on with.
-    """
+    """The run whose latest.pt was written last; a CheckpointError where there is none to go on with."""
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
     if latest is None:
         raise CheckpointError(f"--resume: no run with a latest.pt under {runs}; start one with python train.py")

@@ -47,12 +47,6 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
     PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
 }
-PROGRAMS: dict[type, str] = {
-    TrainConfig: "train.py",
-    GenerateConfig: "generate.py",
-    EvaluateConfig: "evaluate.py",
-    PrepareConfig: "prepare.py",
-}
 OPTIONS_INTRODUCTION = """# Options
 
 [README](../README.md) · English · [中文](options.zh.md)
@@ -308,9 +302,10 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
 def options_page() -> str:
     """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
     parts = [OPTIONS_INTRODUCTION]
-    for config_type, program in PROGRAMS.items():
-        options = {name: option for name, option in options_of(config_type).items() if name != PLAIN}
-        source = options_of(config_type).get(PLAIN)
+    programs = "train.py", "generate.py", "evaluate.py", "prepare.py"
+    for config_type, program in zip(EXAMPLES, programs, strict=True):
+        options = options_of(config_type)
+        source = options.pop(PLAIN, None)
         parts.append(f"## {program}" if source is None else f"## {program} SOURCE...")
         parts += [] if source is None else [f"`SOURCE` is {source.meaning}"]
         parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))

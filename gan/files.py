@@ -35,11 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or a folder another name, in place of the file that has it.
-
-    Raises:
-        OSError: it cannot be given.
-    """
+    """Give a file or a folder another name, in place of the file that has it; an OSError where that cannot be."""
     for wait in WAITS:
         with contextlib.suppress(PermissionError):
             source.replace(target)

@@ -101,11 +101,7 @@ class Lite(nn.Module):
         return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compare the name in a state dict.
-
-        Raises:
-            CheckpointError: it is another one.
-        """
+        """Compare the name in a state dict; a CheckpointError where it is another one."""
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
@@ -138,11 +134,7 @@ def load(name: str, depths: int = 5) -> Lite:
 
 
 def path_of(name: str) -> Path:
-    """The file with a network's weights.
-
-    Raises:
-        ConfigError: the package is not installed.
-    """
+    """The file with a network's weights; a ConfigError where the package is not installed."""
     package, known_by, purpose = PACKAGES[name]
     try:
         module = importlib.import_module(package.replace("-", "_"))

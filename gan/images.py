@@ -68,11 +68,7 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
 
 
 def load_picture(path: Path) -> np.ndarray:
-    """Read a picture: (H, W, 3) uint8.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a picture: (H, W, 3) uint8; an OSError where it cannot be read."""
     return np.asarray(_read(path))
 
 

@@ -138,15 +138,9 @@ def gradient_penalties(
 ) -> dict[str, Tensor]:
     """The gradient penalties of one batch, by their names in log.jsonl; all are added to the discriminator's loss.
 
-    Args:
-        penalty: `exact` and `approximate` give R1 on the reals and R2 on the fakes, `gp` the one of WGAN-GP.
-        discriminator: images (N, C, H, W) -> logits (N,).
-        real: reals.
-        real_logits: their logits, with their graph.
-        fake: fakes.
-        fake_logits: their logits, with their graph.
-        noise: of `penalty_noise`, for these images.
-        scale: standard deviation of the noise of `approximate`, in units of [-1, 1] images.
+    `exact` and `approximate` give R1 on the reals and R2 on the fakes, (N, C, H, W), `gp` the one of WGAN-GP. The
+    logits, (N,), come with their graph; `noise` is that of `penalty_noise` for these images, `scale` its deviation with
+    `approximate`, in units of [-1, 1] images.
     """
     if penalty == "exact" or noise is None:
         return {"r1_penalty": exact_penalty(discriminator, real), "r2_penalty": exact_penalty(discriminator, fake)}
@@ -171,17 +165,8 @@ def head_penalties(
     """`gradient_penalties` of heads, each at its map of features, summed over them; the encoder is left alone.
 
     Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
-    2023, "Adversarial diffusion distillation", do so with R1).
-
-    Args:
-        penalty: as there.
-        heads: map (N, C, R, R) -> logits (N, P) or (N,).
-        real_features: K maps of the reals.
-        real_logits: (N, K, P) or (N, K).
-        fake_features: K maps of the fakes.
-        fake_logits: likewise.
-        noise: one for each map.
-        scale: in units of maps, whose root mean square is 1.
+    2023, "Adversarial diffusion distillation", do so with R1). Each of K heads makes (N, P) or (N,) of its map,
+    (N, C, R, R), and all logits are (N, K, P) or (N, K). Maps have a root mean square of 1; their units are `scale`'s.
     """
     found = [
         gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)

@@ -63,26 +63,12 @@ def looked_up(
 
 
 def check_previews(config: TrainConfig) -> None:
-    """Refuse to write previews among the faces.
-
-    Raises:
-        ConfigError: they would be taken for faces when the run goes on.
-    """
+    """Refuse, by a ConfigError, previews among the faces: they would be taken for faces when the run goes on."""
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
         raise ConfigError(
             f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
         )
-
-
-def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
-    """Give a new run the weights that it does not begin with by chance."""
-    if config.init is None:  # old weights bring their own
-        state.load_encoder(config)
-    if config.init is not None:
-        state.load_initial(config.init, device)
-    elif config.netg_path or config.netd_path:
-        state.load_book(config.netg_path, config.netd_path)
 
 
 def planned(

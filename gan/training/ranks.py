@@ -136,11 +136,9 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
         return
     ranks = Ranks(int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"]))
     on_gpu = gpu is not False and torch.cuda.is_available()
-    with contextlib.ExitStack() as stack:
+    with open(os.devnull, "w", errors="replace") as nowhere, contextlib.ExitStack() as quiet:
         if not ranks.first:
-            stack.enter_context(
-                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w", errors="replace")))
-            )
+            quiet.enter_context(contextlib.redirect_stdout(nowhere))
         try:
             if on_gpu:
                 wanted, there = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()

@@ -16,17 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from config import (
-    BEFORE,
-    CHANGEABLE_ON_RESUME,
-    RUN_BEFORE,
-    RUNS,
-    CheckpointError,
-    ConfigError,
-    ModelConfig,
-    TrainConfig,
-    restore,
-)
+from config import BEFORE, CHANGEABLE_ON_RESUME, RUNS, CheckpointError, ConfigError, ModelConfig, TrainConfig, restore
 from gan import book_weights, checkpoint, images
 from gan.command_line import BARE
 from gan.files import LEFT, as_word, replacing
@@ -34,11 +24,7 @@ from gan.training.run import TrainingState
 
 
 def new_folder(config: TrainConfig) -> Path:
-    """The folder of a new run; not made yet.
-
-    Raises:
-        ConfigError: it exists, and the user has named it.
-    """
+    """The folder of a new run; not made yet. A ConfigError where it exists, and the user has named it."""
     folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
     if config.run is not None and folder.exists():
         raise _taken(folder)
@@ -52,11 +38,7 @@ def _taken(folder: Path) -> ConfigError:
 
 
 def checkpoint_to_resume(resume: str) -> Path:
-    """The checkpoint that `--resume` means.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """The checkpoint that `--resume` means; a CheckpointError where there is none."""
     asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
     return checkpoint.find(asked, ("latest.pt",))
 
@@ -79,7 +61,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
             f"--init={as_word(path)}"
         )
     try:
-        stored = restore(TrainConfig, {**RUN_BEFORE, **content["config"]})
+        stored = restore(content["config"])
     except TypeError as error:
         raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
     for name, value in typed.items():

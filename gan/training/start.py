@@ -79,7 +79,9 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
     Raises:
         UserError: something is missing, does not fit, or memory does not suffice.
     """
-    with resumed_file(config, ranks) as path:
+    path = checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
+    lock = run_lock(path.parent) if path is not None and os.path.isfile(path) else contextlib.nullcontext()
+    with lock:  # whoever trains it may be about to save
         since = time.perf_counter()
         found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
         config, content, folder = ranks.broadcast(found)
@@ -111,18 +113,6 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             if (said := in_words(error, config, device)) is None:
                 raise
             raise said from error
-
-
-@contextlib.contextmanager
-def resumed_file(config: TrainConfig, ranks: Ranks) -> Iterator[Path | None]:
-    """The checkpoint to resume from, its run locked; None for a new run, and in all processes but the first."""
-    if config.resume is None or not ranks.first:
-        yield None
-        return
-    path = checkpoint_to_resume(config.resume)
-    lock = run_lock(path.parent) if os.path.isfile(path) else contextlib.nullcontext()
-    with lock:  # whoever trains it may be about to save
-        yield path
 
 
 def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ranks, path: Path) -> Faces:
@@ -192,7 +182,7 @@ def open_state(
     state = TrainingState(run.config, run.device)
     if content is None:
         if run.ranks.first:  # the others begin with the first one's weights
-            preparing.take_weights(state, run.config, run.device)
+            state.take_weights(run.config, run.device)
         return state, 0.0
     state.load(content, path)
     if "budget" in typed:
