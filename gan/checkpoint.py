@@ -102,9 +102,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
 def checkpoints_in(run: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
     found = []
-    for path in run.glob("*.pt"):
-        if path.name.startswith("."):  # half-written
-            continue
+    for path in run.glob("[!.]*.pt"):  # hidden ones are half-written
         with contextlib.suppress(OSError):  # a run in training deletes old ones
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]

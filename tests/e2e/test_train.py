@@ -302,10 +302,14 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
     monkeypatch.setattr(
-        preparing, "open_evaluator", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
+        preparing,
+        "open_evaluator",
+        lambda run, state, of: measured.append((len(of.all_training), len(of.all_held_out))),
     )
     monkeypatch.setattr(
-        preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)
+        preparing,
+        "open_probe",
+        lambda of: probed.append((len(of.training), len(of.typical_held_out))) or ask(of),
     )
     done = run_here("train.py", *words, "--run=whole", "--max_epoch=2")
     assert done.returncode == 0, done.stderr
