@@ -53,13 +53,9 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
     The comparing losses are the discriminator's with real and fake exchanged; others need no logits of reals. `bce` is
     the non-saturating loss -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes. Logits and
     result as in `discriminator_loss`.
-
-    Raises:
-        ValueError: a loss in `COMPARING` without reals.
     """
     if loss in COMPARING:
-        if real_logits is None:
-            raise ValueError(f"loss {loss!r} compares fakes with reals; got no real logits")
+        assert real_logits is not None
         return discriminator_loss(loss, fake_logits, real_logits)
     if loss in ("hinge", "wgan"):
         return mean(-fake_logits.float())
