@@ -21,8 +21,7 @@ WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
 DAMAGE = RELEASED.with_name("damage.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
-SYNTHETIC = Path("synthetic")
-"""The data path of the synthetic faces; a folder of that name needs another way of writing it, `$PWD/synthetic`."""
+SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; a folder of that name is written `$PWD/synthetic`
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
@@ -169,11 +168,7 @@ def options_of(config_type: type) -> dict[str, Option]:
 
 
 def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig) -> None:
-    """Check every number of a config against what its option allows.
-
-    Raises:
-        ConfigError: a number is out of range or not finite.
-    """
+    """Check every number of a config against what its option allows; a ConfigError says which is not."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
@@ -432,11 +427,7 @@ class TrainConfig:
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 
     def check_networks(self) -> None:
-        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn.
-
-        Raises:
-            ConfigError: they have not.
-        """
+        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn."""
         resolutions = self.model.resolutions
         for name, example in (("widths", self.model.default_widths(self.ngf)), ("depths", (1,) * len(resolutions))):
             numbers = getattr(self, name)
@@ -578,8 +569,8 @@ class EvaluateConfig:
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
 
+# Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
 KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
-"""Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -625,11 +616,9 @@ class PrepareConfig:
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
 
 
-ALIASES = {"nogen": "gen_num"}
-"""Option names that stand for another one."""
-
+ALIASES = {"nogen": "gen_num"}  # option names that stand for another one
+# Options that may differ when a run goes on; all others define it.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
-"""Options that may differ when a run goes on; all others define it."""
 
 RETIRED: Mapping[type, Mapping[str, str]] = {
     TrainConfig: {
@@ -649,17 +638,17 @@ _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_m
 C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
-def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
-    """Build a config from what a checkpoint stored: plain values, paths as text.
+def restore(stored: Mapping[str, Any]) -> TrainConfig:
+    """Build a run's config from what its checkpoint stored: plain values, paths as text; perhaps not all options yet.
 
     Raises:
         TypeError: an option is unknown to this version.
         ConfigError: a value is out of range.
     """
-    fields = {field.name: str(field.type) for field in dataclasses.fields(config_type)}
+    fields = {field.name: str(field.type) for field in dataclasses.fields(TrainConfig)}
     values: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name in RETIRED.get(config_type, {}) and name not in fields:
+    for name, value in {**RUN_BEFORE, **stored}.items():
+        if name in RETIRED[TrainConfig] and name not in fields:
             continue
         if isinstance(value, list):
             values[name] = tuple(value)
@@ -667,4 +656,4 @@ def restore(config_type: type[C], stored: Mapping[str, Any]) -> C:
             values[name] = Path(value)
         else:
             values[name] = _RENAMED.get((name, value), value)
-    return config_type(**values)
+    return TrainConfig(**values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import sys
@@ -21,15 +22,11 @@ from gan.device import choose_device, enough_memory
 from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 
-GRID = 1024
-"""Most faces in the grid; more would be too small to see and too many to hold."""
+GRID = 1024  # most faces in the grid; more would be too small to see and too many to hold
 
 
 def generate(config: GenerateConfig) -> None:
     """Draw `config.gen_num` faces into a grid, and into single files where asked.
-
-    Args:
-        config: what to draw, from which checkpoint, and where to write it.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
@@ -88,11 +85,7 @@ def bar(what: str, total: int, faces: Any = None) -> tqdm:
 
 
 def timelapse(run: Path, path: Path) -> None:
-    """Make a film of a run's preview grids.
-
-    Args:
-        run: its folder.
-        path: the film.
+    """Make a film of the preview grids of the run in a folder.
 
     Raises:
         CheckpointError: it has no preview grids, or they cannot be read.
@@ -107,7 +100,7 @@ def timelapse(run: Path, path: Path) -> None:
         )
     if path.suffix.lower() not in (".webp", ".gif", ".mp4"):
         raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
-    if path.suffix.lower() not in images.films():
+    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
         raise ConfigError("--gen_img: .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp")
     try:
         n = images.save_film(frames, path)

@@ -22,15 +22,10 @@ from config import Arch, DEncoder, ModelConfig, Norm, ToRGB
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
-FEW_PIXELS = 6
-"""Pixels up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs."""
-
-
-LITE0_SCALES = 10.2, 9.1, 7.4
-"""Divisors of EfficientNet-lite0's maps: their root mean square over anime faces."""
-
-MIXED = 48, 64, 112
-"""Channels that they are mixed to."""
+FEW_PIXELS = 6  # up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs
+LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their root mean square over anime faces
+MIXED = 48, 64, 112  # channels that they are mixed to
+HEAD_WIDTH = 64  # channels in the heads that judge by them
 
 
 class Generator(nn.Module):
@@ -89,10 +84,7 @@ class Discriminator(nn.Module):
         """Tell faces from samples: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
 
         With `patch` each head has a logit for each place of its map: (N, 4, P), the first column everywhere the same.
-
-        Args:
-            faces: in [-1, 1].
-            features: `encode(faces)`, where they are known already.
+        `features` are those of `encode(faces)`, where they are known already.
         """
         logits = self.plain(faces)
         if self.projected is None:
@@ -112,11 +104,7 @@ class Discriminator(nn.Module):
         return [functools.partial(_places, head, self.patch) for head in heads]
 
     def freeze(self, layers: int) -> None:
-        """Let the first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator").
-
-        Args:
-            layers: how many.
-        """
+        """Let so many first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator")."""
         convs = [part for part in self.main.modules() if isinstance(part, nn.Conv2d)]
         for conv in convs[:layers]:
             frozen(conv)
@@ -136,12 +124,8 @@ class Projected(nn.Module):
 
     The encoder knows what pictures hold before the training begins, so that the generator learns at once what a face is
     and how they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must
-    see.
-
-    Args:
-        kind: of encoder: lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which
-            has none here: `load` gives it those that come with the program, a checkpoint its own.
-        width: channels in the heads.
+    see. It is lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which has none
+    here: `load` gives it those that come with the program, a checkpoint its own.
 
     Raises:
         ConfigError: the package is not installed.
@@ -149,7 +133,7 @@ class Projected(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, kind: DEncoder, width: int = 64) -> None:
+    def __init__(self, kind: DEncoder) -> None:
         super().__init__()
         if kind == "lite0":
             self.encoder = frozen(imagenet.load(kind, depths=4), saved=False)
@@ -160,15 +144,10 @@ class Projected(nn.Module):
             widths, scales = WIDTHS[1:], torch.ones(len(WIDTHS) - 1)
         self.register_buffer("scales", scales)
         maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
-        self.heads = nn.ModuleList(head(channels, width, halvings) for channels, halvings in maps)
+        self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
-        """Take a trained encoder.
-
-        Args:
-            weights: of `gan.encoder.Encoder`, with kind faces.
-            scales: what its three depths are divided by, (3,).
-        """
+        """With kind faces, take a trained `gan.encoder.Encoder`; `scales`, (3,), are what its depths are divided by."""
         encoder = Encoder()
         encoder.load_state_dict(weights)
         self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
@@ -189,11 +168,8 @@ class Mixing(nn.Module):
     """Mixes an encoder's maps at random and for good: their channels, and into each map the deeper ones.
 
     What an encoder finds telling lies in few channels, by which alone heads would judge; mixed, they have to judge by
-    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2).
-
-    Args:
-        widths: channels of the maps, finest first, each twice the size of the next.
-        mixed: channels that they are mixed to.
+    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2). Maps of so many
+    channels, finest first, each twice the size of the next, are mixed to so many.
     """
 
     def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
@@ -298,12 +274,7 @@ class Shortcut(nn.Conv2d):
 
 
 class GeneratorBlock(nn.Module):
-    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU.
-
-    Args:
-        width: channels of x.
-        inner: channels between the convolutions.
-    """
+    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()

@@ -36,8 +36,7 @@ from gan.watching import health, tensorboard_log
 from gan.watching.curves import Curves
 from gan.watching.monitor import Monitor
 
-LOG_EVERY, SAVE_SECONDS = 50, 120.0
-"""Steps between rows of log.jsonl, and seconds between saves of latest.pt."""
+LOG_EVERY, SAVE_SECONDS = 50, 120.0  # steps between rows of log.jsonl, and seconds between saves of latest.pt
 
 
 def train(
@@ -120,9 +119,7 @@ def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
 def discriminator_step(step: Step, parts: list[slice]) -> None:
     """One step of the discriminator, on samples that carry no graph: it must not move the generator.
 
-    Args:
-        step: its faces, random numbers and networks.
-        parts: of the batch, one after another; their gradients add up to those of the whole.
+    The parts of a batch come one after another; their gradients add up to those of the whole.
     """
     config, optimizer, monitor = step.run.config, step.state.d_optimizer, step.monitor
     losses, logits = list[dict[str, Tensor]](), list[tuple[Tensor, Tensor]]()

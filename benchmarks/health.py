@@ -115,7 +115,7 @@ def keep(run: Path, arm: str, out: Path) -> None:
 def verdicts(folder: Path, arm: str) -> list[tuple[int, str]]:
     """What is said of a run whose log is in `folder`: images seen and kind, whenever that changes."""
     described: dict[str, Any] = json.loads((folder / f"{arm}.json").read_text())
-    config, faces = restore(TrainConfig, described["config"]), described["faces"]["training"]
+    config, faces = restore(described["config"]), described["faces"]["training"]
     curves, said = Curves(), [(0, "early")]
     for line in (folder / f"{arm}.jsonl").read_text().splitlines():
         row = json.loads(line)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from config import IMAGE_SIZES, CheckpointError, ModelConfig
+from config import IMAGE_SIZES, SIZES, CheckpointError, ModelConfig
 from gan.device import out_of_memory
 
 Weights = dict[str, Tensor]
@@ -23,10 +23,6 @@ EXPECTED = "expected weights that the book's program saved, such as"
 
 def read(path: Path, example: str) -> Weights:
     """Read a state dict with the book's names, `main.0.weight`, ...; in the old and the new form of torch.save.
-
-    Args:
-        path: the file.
-        example: the name of such a file, for the message.
 
     Raises:
         CheckpointError: missing, damaged, or something else; nothing in it is run.
@@ -61,11 +57,7 @@ def read(path: Path, example: str) -> Weights:
 
 
 def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, Any], Weights | None, Weights | None]:
-    """Read the weights and what they say of their networks.
-
-    Args:
-        netg_path: the generator's file, or None.
-        netd_path: the discriminator's file, or None.
+    """Read the weights of generator, discriminator or both, and what they say of their networks.
 
     Returns:
         Fields of `ModelConfig`, those that the files decide; weights of the generator; of the discriminator.
@@ -133,7 +125,6 @@ def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:
     size = 4 * 2 ** (len(kernels) - 2) * factor
     if size not in IMAGE_SIZES:
         raise CheckpointError(
-            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of "
-            f"{', '.join(map(str, IMAGE_SIZES))}"
+            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of {SIZES}"
         )
     return size

@@ -17,19 +17,13 @@ from config import RUNS, CheckpointError
 from gan.device import out_of_memory
 from gan.files import replacing
 
-FORMAT = 1
-"""Version of the file's layout; raised when an older program could not read it any more."""
-
+FORMAT = 1  # version of the file's layout; raised when an older program could not read it any more
 PROGRAM = "animegan"
 REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
 
 
 def save(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint: to a temporary name, flushed to disk, renamed.
-
-    Args:
-        path: the file; its folder is made.
-        content: tensors, numbers, strings, lists and dicts only.
+    """Write a checkpoint of tensors, numbers, strings, lists and dicts: to a temporary name, flushed to disk, renamed.
 
     Raises:
         CheckpointError: it could not be written; what was at `path` is untouched.
@@ -47,13 +41,9 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
 def load(
     path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
 ) -> dict[str, Any]:
-    """Read a file of this program with all that is required, onto `device`.
+    """Read a file of this program that holds all that is required, onto `device`.
 
-    Args:
-        path: the file.
-        device: where its tensors go.
-        required: what it must hold.
-        hint: whether the error names the newest usable file beside it, for which all of them may be read.
+    With `hint` the error names the newest usable file beside it, for which all of them may be read.
 
     Raises:
         CheckpointError: missing, damaged, foreign, newer than this program, or holding code.
@@ -112,9 +102,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
 def checkpoints_in(run: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
     found = []
-    for path in run.glob("*.pt"):
-        if path.name.startswith("."):  # half-written
-            continue
+    for path in run.glob("[!.]*.pt"):  # hidden ones are half-written
         with contextlib.suppress(OSError):  # a run in training deletes old ones
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]
@@ -143,11 +131,7 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
 
 
 def newest_run(runs: Path = RUNS) -> Path:
-    """The run whose latest.pt was written last.
-
-    Raises:
-        CheckpointError: there is no run to go on with.
-    """
+    """The run whose latest.pt was written last; a CheckpointError where there is none to go on with."""
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
     if latest is None:
         raise CheckpointError(f"--resume: no run with a latest.pt under {runs}; start one with python train.py")

@@ -39,23 +39,13 @@ from config import (
 )
 from gan.presets import PRESETS, resolve
 
-BARE = "True"
-"""What an option in `MAY_BE_BARE` holds when it is typed without a value: `--resume` is `--resume=True`."""
-
-MAY_BE_BARE = frozenset({"resume"})
-"""Options that are not bool and still mean something without a value."""
-
+MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and still mean something without a value
+BARE = "True"  # which is what they then hold: `--resume` is `--resume=True`
 EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
     PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
-}
-PROGRAMS: dict[type, str] = {
-    TrainConfig: "train.py",
-    GenerateConfig: "generate.py",
-    EvaluateConfig: "evaluate.py",
-    PrepareConfig: "prepare.py",
 }
 OPTIONS_INTRODUCTION = """# Options
 
@@ -69,9 +59,7 @@ Write `--name=value` or `--name value`, with underscores or dashes. A switch is 
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
-PLAIN = "sources"
-"""The field that takes the words which are no options: paths."""
-
+PLAIN = "sources"  # the field that takes the words which are no options: paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 
@@ -80,13 +68,9 @@ def command_line(
 ) -> None:
     """Run an entry point with the options of the command line.
 
-    A `UserError`, from the options or from anywhere in `run`, ends in one line on stderr and exit code 2.
-    Ctrl-C that `run` let through ends in exit code 130. Any other exception is a bug and keeps its traceback.
-
-    Args:
-        config_type: whose fields are the options.
-        run: called with the config and the options that were typed, by field name, converted.
-        argv: the words after the script's name; None takes them from `sys.argv`.
+    `run` is called with the config and the options that were typed, by field name, converted. A `UserError`, from the
+    options or from anywhere in `run`, ends in one line on stderr and exit code 2. Ctrl-C that `run` let through ends in
+    exit code 130. Any other exception is a bug and keeps its traceback.
 
     Raises:
         SystemExit: after an error, as above.
@@ -120,14 +104,7 @@ def command_line(
 
 
 def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
-    """Turn the words of the command line into typed options.
-
-    Args:
-        config_type: a dataclass whose fields are the options.
-        argv: the words, without the script's name.
-
-    Returns:
-        Only what was typed, by field name.
+    """Turn the words after the script's name into options, converted, by field name: only those that were typed.
 
     Raises:
         ConfigError: a word is no option, or a value does not fit its option's type.
@@ -174,10 +151,6 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
 def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     """Refuse what fire would let pass: repeated, unknown and valueless options, single dashes, its own separators.
 
-    Args:
-        argv: the words, without the script's name.
-        hints: type by option name.
-
     Raises:
         ConfigError: the first word that is refused, and why.
     """
@@ -205,14 +178,7 @@ def looks_like_option(word: str) -> bool:
 
 
 def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
-    """Find the field that an option stands for.
-
-    Args:
-        typed: the option with its dashes, without its value.
-        hints: type by field name.
-
-    Returns:
-        The field's name, and whether the option is its `--no` form.
+    """Find the field that an option, with its dashes, stands for; and whether it is the `--no` form.
 
     Raises:
         ConfigError: no such option; names the nearest.
@@ -296,13 +262,9 @@ def types_of(config_type: type) -> dict[str, Any]:
 
 
 def help_text(config_type: type, program: str, width: int, whole: bool = False) -> str:
-    """Write the help: usage, purpose, options with their types, meanings and defaults, examples.
+    """Write the help for so many columns: usage, purpose, options with their types, meanings and defaults, examples.
 
-    Args:
-        config_type: a dataclass whose fields are the options.
-        program: name of the script.
-        width: columns of the terminal.
-        whole: every option; else the details of the recipe are left out.
+    Without `whole` the details of the recipe are left out.
     """
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8
@@ -340,9 +302,10 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
 def options_page() -> str:
     """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
     parts = [OPTIONS_INTRODUCTION]
-    for config_type, program in PROGRAMS.items():
-        options = {name: option for name, option in options_of(config_type).items() if name != PLAIN}
-        source = options_of(config_type).get(PLAIN)
+    programs = "train.py", "generate.py", "evaluate.py", "prepare.py"
+    for config_type, program in zip(EXAMPLES, programs, strict=True):
+        options = options_of(config_type)
+        source = options.pop(PLAIN, None)
         parts.append(f"## {program}" if source is None else f"## {program} SOURCE...")
         parts += [] if source is None else [f"`SOURCE` is {source.meaning}"]
         parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))

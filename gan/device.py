@@ -155,11 +155,9 @@ def _bf16_is_faster(rounds: int = 8) -> bool:
     return least["bf16"] < 0.8 * least["fp32"]
 
 
-@contextlib.contextmanager
-def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     """Compute in bf16 inside, where `precision` says so."""
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        yield
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def place(module: M, device: torch.device) -> M:
@@ -240,11 +238,8 @@ def free_memory(device: torch.device) -> None:
 def enough_memory(otherwise: str) -> Iterator[None]:
     """Work that may need more memory than a device, the CPU included, has left.
 
-    Args:
-        otherwise: what to say then.
-
     Raises:
-        ConfigError: there is not enough.
+        ConfigError: there is not enough; says `otherwise`.
     """
     try:
         yield

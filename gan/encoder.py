@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-SIZE = 96
-"""Height and width of the faces that it was trained on, pixels."""
-
+SIZE = 96  # height and width of the faces that it was trained on, pixels
 WIDTHS = 32, 48, 96, 192
 FEATURES = sum(WIDTHS[1:])
 

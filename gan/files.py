@@ -10,24 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-LEFT = ".*.*.[0-9]*.*"
-"""Pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind."""
-
+LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind
+# Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
-"""Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it."""
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Lend a hidden name beside `path`: what is written there takes the place of `path` when the block ends well.
 
-    If it does not, `path` is what it was, and nothing is left behind. The folder is made.
-
-    Args:
-        path: the file to write.
-
-    Yields:
-        The name to write to, with the suffix of `path`.
+    If it does not, `path` is what it was, and nothing is left behind. The name has its suffix. The folder is made.
 
     Raises:
         OSError: the folder cannot be made, or the name not given.
@@ -43,11 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or a folder another name, in place of the file that has it.
-
-    Raises:
-        OSError: it cannot be given.
-    """
+    """Give a file or a folder another name, in place of the file that has it; an OSError where that cannot be."""
     for wait in WAITS:
         with contextlib.suppress(PermissionError):
             source.replace(target)

@@ -24,11 +24,8 @@ PACKAGES = {
 }
 """Package of each network's weights, the class in it that knows where they lie, and what they are for."""
 
-STRIDES = (1, 2, 2, 2, 1, 2, 1)
-"""Of the first block of each stage (Tan and Le 2019, table 1); a stage's other blocks have 1."""
-
-EPSILON = 1e-3
-"""Of its BatchNorm."""
+STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); its other blocks have 1
+EPSILON = 1e-3  # of its BatchNorm
 
 
 class Conv(nn.Conv2d):
@@ -82,12 +79,8 @@ class Block(nn.Module):
 class Lite(nn.Module):
     """What it sees at several depths.
 
-    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one.
-
-    Args:
-        weights: as the packages hold them.
-        name: of the network, with its weights' digest.
-        depths: how many.
+    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one: that
+    of the network, with its weights' digest.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, depths: int) -> None:
@@ -101,19 +94,14 @@ class Lite(nn.Module):
             inputs = outputs
         ends = [n for n, block in enumerate(blocks) if n and block.depthwise.stride[0] == 2] + [len(blocks)]
         self.blocks = nn.ModuleList(blocks[: ends[depths - 1]])
-        self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]
-        """Channels of each map."""
+        self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]  # channels of each map
 
     def get_extra_state(self) -> Tensor:
         """Its name for a state dict, as bytes: everything there is a tensor."""
         return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compare the name in a state dict.
-
-        Raises:
-            CheckpointError: it is another one.
-        """
+        """Compare the name in a state dict; a CheckpointError where it is another one."""
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
@@ -136,11 +124,7 @@ class Lite(nn.Module):
 
 
 def load(name: str, depths: int = 5) -> Lite:
-    """A network with its weights, in evaluation mode and frozen.
-
-    Args:
-        name: lite0 or lite2.
-        depths: how many maps; no more is computed than these need.
+    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; no more of it than its maps need.
 
     Raises:
         ConfigError: the package is not installed.
@@ -150,11 +134,7 @@ def load(name: str, depths: int = 5) -> Lite:
 
 
 def path_of(name: str) -> Path:
-    """The file with a network's weights.
-
-    Raises:
-        ConfigError: the package is not installed.
-    """
+    """The file with a network's weights; a ConfigError where the package is not installed."""
     package, known_by, purpose = PACKAGES[name]
     try:
         module = importlib.import_module(package.replace("-", "_"))

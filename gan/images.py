@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import itertools
 import math
@@ -23,14 +22,10 @@ from torch import Tensor
 
 from gan.files import replacing
 
-PREVIEWS = "step-????????.png"
-"""The names of a run's preview grids."""
-
-WAITING = 256
-"""Pictures that wait to be written at most."""
-
-FRAMES, FRAME_SIZE, LAST = 60, 800, 2000
-"""Most pictures in a film, pixels of their longer side at most, and milliseconds for which the last one stays."""
+PREVIEWS = "step-????????.png"  # the names of a run's preview grids
+WAITING = 256  # pictures that wait to be written at most
+FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and pixels of their longer side at most
+LAST = 2000  # milliseconds for which the last one stays
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
@@ -45,12 +40,7 @@ def to_pixels(images: Tensor) -> np.ndarray:
 
 
 def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.ndarray:
-    """Lay pictures out in rows on white.
-
-    Args:
-        pixels: (N, H, W, C) uint8, colour or grey.
-        columns: pictures a row; by default as square as it gets.
-        gap: white pixels around each.
+    """Lay pictures (N, H, W, C) uint8, colour or grey, out in rows on white; by default as square as it gets.
 
     Returns:
         One picture (rows * (H + gap) + gap, columns * (W + gap) + gap, 3), uint8.
@@ -78,11 +68,7 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
 
 
 def load_picture(path: Path) -> np.ndarray:
-    """Read a picture: (H, W, 3) uint8.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a picture: (H, W, 3) uint8; an OSError where it cannot be read."""
     return np.asarray(_read(path))
 
 
@@ -126,21 +112,12 @@ class PictureWriter:
             self.waiting.popleft().result()
 
 
-def films() -> tuple[str, ...]:
-    """The suffixes of films that can be written here: MP4 needs the package av."""
-    return (".webp", ".gif", ".mp4") if importlib.util.find_spec("av") else (".webp", ".gif")
-
-
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels.
-
-    Args:
-        previews: picture files in order; those of another size than the last, or that cannot be read, are left out,
-            of many every so many-th is taken.
-        path: the film, .webp, .gif or .mp4.
-        seconds: how long it runs, without the last picture.
+    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels; those of another
+    size than the last, or that cannot be read, are left out, of many every so many-th is taken. The film runs for so
+    many seconds without the last one.
 
     Returns:
         The number of pictures.

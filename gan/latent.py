@@ -32,16 +32,9 @@ def normal(random: np.random.Generator, n: int, nz: int) -> Tensor:
 
 
 def latents(seeds: Sequence[int], nz: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """The latents of given seeds: a seed's latent depends on nothing but the seed and nz.
+    """The latents of given seeds, from 0: (len(seeds), nz), float32. Each depends on nothing but its seed and nz.
 
-    Args:
-        seeds: whole numbers from 0.
-        nz: length of a latent.
-        mean: mean of every component.
-        std: standard deviation of every component (truncation when below 1).
-
-    Returns:
-        (len(seeds), nz), float32.
+    `mean` and `std` are of every component; a deviation below 1 is the truncation.
     """
     rows = [np.random.default_rng(seed).standard_normal(nz, dtype=np.float32) for seed in seeds]
     return torch.from_numpy(np.stack(rows)) * std + mean

@@ -12,21 +12,27 @@ from typing import Any
 
 from config import RELEASED, C, ConfigError, Preset, TrainConfig
 
-RELEASED_NAME = Path("released")
-"""What options call it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
-NAMING = ("init", "checkpoint", "fake")
-"""Those options."""
+RELEASED_NAME = Path("released")  # what options call it; a file or folder of that name is written `$PWD/released`
+NAMING = ("init", "checkpoint", "fake")  # those options
 
-_BOOK: dict[str, Any] = {
-    "batch_size": 256,
+# What the presets of the papers have in common: none of what came after them, and the faces as they are.
+_PLAIN: dict[str, Any] = {
     "ndf": 64,
-    "d_norm": "batch",
     "projected": False,
-    "up": "transposed",
-    "growth": "book",
     "blocks": 0,
     "modulated": False,
     "lean": False,
+    "g_every": 5,
+    "share_samples": False,
+    "anneal": 0.0,
+    "typical": 1.0,
+}
+_BOOK: dict[str, Any] = {
+    **_PLAIN,
+    "batch_size": 256,
+    "d_norm": "batch",
+    "up": "transposed",
+    "growth": "book",
     "to_rgb": "book",
     "loss": "bce",
     "penalty": "none",
@@ -34,58 +40,28 @@ _BOOK: dict[str, Any] = {
     "lr2": 2e-4,
     "beta1": 0.5,
     "beta2": 0.999,
-    "g_every": 5,
-    "share_samples": False,
-    "anneal": 0.0,
     "ema_half_life_images": 0,
     "flip": 0.0,
     "translate": 0.0,
     "holdout": 0.0,
-    "typical": 1.0,
 }
+_WGAN: dict[str, Any] = {**_PLAIN, "batch_size": 64, "loss": "wgan"}
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {},
     "book": _BOOK,
     "book64": {**_BOOK, "batch_size": 64, "g_every": 1},
     "book2": {**_BOOK, "loss": "rahinge", "lr1": 2e-3, "g_every": 2},
     # Arjovsky et al. 2017, algorithm 1; its RMSProp is Adam without the first moment.
-    "wgan": {
-        "batch_size": 64,
-        "ndf": 64,
-        "loss": "wgan",
-        "penalty": "none",
-        "clip": 0.01,
-        "d_norm": "batch",
-        "projected": False,
-        "blocks": 0,
-        "modulated": False,
-        "lean": False,
-        "lr1": 5e-5,
-        "lr2": 5e-5,
-        "anneal": 0.0,
-        "g_every": 5,
-        "share_samples": False,
-        "typical": 1.0,
-    },
+    "wgan": {**_WGAN, "penalty": "none", "clip": 0.01, "d_norm": "batch", "lr1": 5e-5, "lr2": 5e-5},
     # Gulrajani et al. 2017, algorithm 1.
     "wgan-gp": {
-        "batch_size": 64,
-        "ndf": 64,
-        "loss": "wgan",
+        **_WGAN,
         "penalty": "gp",
-        "projected": False,
-        "blocks": 0,
-        "modulated": False,
-        "lean": False,
         "penalty_weight": 10.0,
         "penalty_every": 1,
-        "anneal": 0.0,
         "lr1": 1e-4,
         "lr2": 1e-4,
         "beta2": 0.9,
-        "g_every": 5,
-        "share_samples": False,
-        "typical": 1.0,
     },
 }
 """Options by preset. An option typed by the user wins over its preset."""
@@ -93,22 +69,15 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is chosen for a budget on one class of machines.
+    """What is chosen for a budget on one class of machines; an option typed by the user wins."""
 
-    Args:
-        least_images: the default networks see at least so many images in the budget.
-        options: what is chosen; an option typed by the user wins.
-        expect: what faces to expect, in words.
-    """
-
-    least_images: float
+    least_images: float  # the default networks see at least so many in the budget
     options: Mapping[str, Any]
-    expect: str
+    expect: str  # what faces to expect, in words
 
 
+# Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
-"""Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md."""
-
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
     Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
@@ -129,30 +98,14 @@ PLANS = (
 images were measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Few:
-    """What is chosen where old weights are trained further on few faces.
-
-    Args:
-        most_faces: there are at most so many.
-        options: what is chosen; an option typed by the user wins.
-    """
-
-    most_faces: int
-    options: Mapping[str, Any]
-
-
-FEW = (Few(most_faces=1000, options={**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}),)
-"""What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs
-nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
+# What at most so many faces choose where old weights are trained further, with `--init`. With 400 faces it costs
+# nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md.
+FEW_FACES = 1000
+FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
-    """Build a config from the options the user typed, over those of the preset, over the defaults.
-
-    Args:
-        config_type: which config.
-        typed: option names and converted values.
+    """Build a config from the options the user typed, by name, over those of the preset, over the defaults.
 
     Raises:
         ConfigError: a value is out of range or does not fit another one.

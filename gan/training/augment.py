@@ -14,21 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-BRIGHTER, STRONGER = 0.2, 0.3
-"""Most that is added to a face in [-1, 1], and most that its colours and its contrast change, as a share."""
+BRIGHTER = 0.2  # most that is added to a face in [-1, 1]
+STRONGER = 0.3  # most that its colours and its contrast change, as a share
 
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What happens to one batch.
+    """What happens to one batch."""
 
-    Args:
-        shift: down and right, moves all of them, pixels.
-        colours: of each face what is added to it, and the factors of its saturation and of its contrast, (N, 3)
-            float32; None where no colour changes.
-    """
-
-    shift: tuple[int, int]
+    shift: tuple[int, int]  # of all faces down and right, pixels
+    # Of each face what is added to it, and the factors of its saturation and contrast, (N, 3) float32; None: no change.
     colours: np.ndarray | None = None
 
     def of(self, part: slice) -> Moves:
@@ -37,14 +32,10 @@ class Moves:
 
 
 def draw_moves(random: np.random.Generator, n: int, image_size: int, translate: float, colour: float = 0.0) -> Moves:
-    """Draw the moves of one batch.
+    """Draw the moves of a batch of n faces of `image_size` pixels.
 
-    Args:
-        random: source of randomness.
-        n: faces in the batch.
-        image_size: their height and width, pixels.
-        translate: probability that the batch is shifted, by up to an eighth of `image_size` each way.
-        colour: probability that a face changes its brightness, saturation and contrast.
+    It is shifted with probability `translate`, by up to an eighth of the size each way; brightness, saturation and
+    contrast of each face change with probability `colour`.
     """
     reach = image_size // 8 if random.random() < translate else 0
     down, right = (int(s) for s in random.integers(-reach, reach, size=2, endpoint=True))

@@ -22,19 +22,12 @@ from gan.training.run import Run, TrainingState
 from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
 
-CLOSING_SECONDS = 2.0
-"""Seconds for a preview and a save at the end of a run that goes on; those of a run that begins are timed."""
-
-STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128
-"""Latents that the averaged generator's BatchNorm statistics are estimated on."""
+CLOSING_SECONDS = 2.0  # for a preview and a save at the end of a run that goes on; those of one that begins are timed
+STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
 
 
 def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:
-    """Preview and save a run, or a cycle of it, that is just beginning; nothing where it only goes on.
-
-    Returns:
-        Seconds that a preview and a save take.
-    """
+    """Preview and save a run, or a cycle of it, that just begins, not one that goes on; the seconds that this takes."""
     if not run.ranks.first or (state.step != state.cycle.step and run.latest.is_file()):
         return CLOSING_SECONDS
     since = time.perf_counter()
@@ -50,12 +43,6 @@ def epochs_due(batches: Batches, step: int, every: int) -> bool:
 
 def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monitor: Monitor) -> dict[str, float]:
     """Evaluate the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
-
-    Args:
-        run: the run.
-        state: its average is evaluated.
-        evaluator: measures it; None where nobody does.
-        monitor: says whether there is time, and shows the result.
 
     Returns:
         The metrics by name; none if it was not evaluated.

@@ -9,14 +9,9 @@ from gan.watching.monitor import Monitor
 
 
 class Budget:
-    """Tells how much of a run's budget is spent. The first process has the clock.
+    """Tells how much of a run's budget, which pays for its state's cycle, is spent. The first process has the clock.
 
-    Args:
-        run: the run.
-        state: its state, whose cycle the budget pays for.
-        monitor: knows the training time.
-        evaluator: measures the run at its end; None where nobody does.
-        closing: seconds that a preview and a save take at the end.
+    A preview and a save at its end take `closing` seconds.
     """
 
     def __init__(

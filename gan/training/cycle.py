@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-WARM_UP = 0.05
-"""Share of a cycle after the first over which the learning rates rise from 0: the networks had settled."""
+WARM_UP = 0.05  # share of a cycle after the first over which the learning rates rise from 0: the networks had settled
 
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """The training that one budget pays for; the learning rates reach 0 at its end. Another budget begins another one.
+    """The training that one budget pays for; the learning rates reach 0 at its end. Another one begins another."""
 
-    Args:
-        step: the step after which it began.
-        seconds: the run's training time when it began; earlier by the time that preparing the run took.
-    """
-
-    step: int = 0
-    seconds: float = 0.0
+    step: int = 0  # after which it began
+    seconds: float = 0.0  # the run's training time when it began; earlier by the time that preparing the run took
 
     def done(self, seconds: float, allowed: float) -> float:
-        """The share of the cycle that is done.
-
-        Args:
-            seconds: the run's training time so far.
-            allowed: seconds that the cycle may take.
-        """
+        """The share that is done after so many seconds of the run's training, of those that the cycle may take."""
         return (seconds - self.seconds) / max(allowed, 1e-9)
 
     def rates(self, done: float, anneal: float) -> float:
         """The share of the learning rates to take when the share `done` of the cycle is done.
 
-        At a constant rate the networks circle round each other; as it falls they settle.
-
-        Args:
-            done: see `done`.
-            anneal: share of the cycle, its last part, over which the rates fall to 0 in a line.
+        At a constant rate the networks circle round each other; as it falls they settle: in a line to 0 over the last
+        part, the share `anneal`, of the cycle.
         """
         falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
         rising = min(1.0, done / WARM_UP) if self.step else 1.0

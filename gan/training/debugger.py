@@ -11,16 +11,12 @@ from gan.data.batches import Batches
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
+# Around a `breakpoint()`: the debugger's `quit`, in which Python 3.14 exits, goes on as its `continue` does.
 leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
-"""Around a `breakpoint()`: the debugger's `quit`, in which Python 3.14 exits, goes on as its `continue` does."""
 
 
 class DebugFile:
-    """Watches a file.
-
-    Args:
-        path: the file, which need not exist; None watches nothing.
-    """
+    """Watches a file, which need not exist; None watches nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

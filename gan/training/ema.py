@@ -6,7 +6,7 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 
 def decay(images: int, images_seen: int, half_life_images: int) -> float:
@@ -41,7 +41,6 @@ def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
     torch._foreach_lerp_(own, new, 1.0 - remain)  # pyright: ignore[reportPrivateImportUsage]
 
 
-@torch.no_grad()
 def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
     """Give `generator` the BatchNorm statistics that its own weights make, in place. Without BatchNorm: nothing.
 
@@ -52,18 +51,7 @@ def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
         generator: left in eval().
         batches: latents (N, nz) each; a few thousand in all.
     """
-    norms = [m for m in generator.modules() if isinstance(m, _BatchNorm)]
-    if not norms:
-        return
-    momenta = [m.momentum for m in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain average over all batches
-    generator.train()
     try:
-        for z in batches:
-            generator(z)
-    finally:
+        update_bn(batches, generator)
+    finally:  # memory may not suffice
         generator.eval()
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum

@@ -16,14 +16,9 @@ from torch.nn.functional import relu, softplus
 
 from config import Loss, Penalty
 
-COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
-"""Losses whose generator step needs the logits of reals too."""
-
-PENALTY_NOISE = 0.1
-"""Standard deviation of the noise of the approximate penalty, in units of [-1, 1] images, or of maps that heads see."""
-
-COUPLED: frozenset[Loss] = frozenset({"rahinge"})
-"""Losses that are no mean over the batch, so that parts of it cannot be computed one by one."""
+COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # their generator step needs the logits of reals too
+COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # no mean over the batch, so that it cannot be computed in parts
+PENALTY_NOISE = 0.1  # deviation of the noise of `approximate`, in units of [-1, 1] images, or of maps that heads see
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
@@ -55,23 +50,12 @@ def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> 
 def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) -> Tensor:
     """The loss that the generator minimises.
 
-    The comparing losses are the discriminator's with real and fake exchanged. `bce` is the non-saturating loss
-    -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes.
-
-    Args:
-        loss: as in `discriminator_loss`.
-        real_logits: logits of reals, (N,), (N, K) or (N, K, P), constants here; None where the loss needs none.
-        fake_logits: logits of fakes, likewise.
-
-    Returns:
-        The mean loss, a scalar in float32.
-
-    Raises:
-        ValueError: a loss in `COMPARING` without reals.
+    The comparing losses are the discriminator's with real and fake exchanged; others need no logits of reals. `bce` is
+    the non-saturating loss -log D(G(z)), the book's; `hinge` and `wgan` raise the mean logit of the fakes. Logits and
+    result as in `discriminator_loss`.
     """
     if loss in COMPARING:
-        if real_logits is None:
-            raise ValueError(f"loss {loss!r} compares fakes with reals; got no real logits")
+        assert real_logits is not None
         return discriminator_loss(loss, fake_logits, real_logits)
     if loss in ("hinge", "wgan"):
         return mean(-fake_logits.float())
@@ -84,19 +68,27 @@ def mean(losses: Tensor) -> Tensor:
 
 
 def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Mean squared norm of the discriminator's gradient at `images`, by double backward.
+    """Mean squared norm of the discriminator's gradient at `images`, by double backward: a scalar in float32.
 
-    Args:
-        discriminator: images -> logits (N,).
-        images: where to take the gradient, (N, 3, H, W): reals give R1, fakes R2 (Mescheder et al. 2018, eq. 9,
-            without its factor of one half).
-
-    Returns:
-        A scalar in float32 that can be differentiated with respect to the discriminator's parameters.
+    Reals give R1, fakes R2 (Mescheder et al. 2018, eq. 9, without its factor of one half).
     """
+    return _squared_slopes(discriminator, images).mean()
+
+
+def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Mean squared distance of the gradient's norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
+
+    The images are points between reals and fakes.
+    """
+    norm = (_squared_slopes(discriminator, images) + 1e-12).sqrt()  # the root has no gradient at 0
+    return (norm - 1).square().mean()
+
+
+def _squared_slopes(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """Squared norm of the gradient of each image's logit: (N, C, H, W) -> (N,), itself with a graph."""
     images = images.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
-    return gradient.float().square().sum((1, 2, 3)).mean()
+    return gradient.float().square().sum((1, 2, 3))
 
 
 def approximate_penalty(
@@ -107,46 +99,20 @@ def approximate_penalty(
     For small s and n standard normal, (n . grad D)^2 has the squared norm of grad D as its mean.
 
     Args:
-        discriminator: images -> logits (N,) or (N, P), of which the mean is taken.
-        images: where to take it, (N, C, H, W).
-        logits: the discriminator's logits of `images`, with their graph.
+        discriminator: images (N, C, H, W) -> logits (N,) or (N, P), of which the mean is taken.
+        images: where to take it.
+        logits: the discriminator's logits of them, with their graph.
         noise: n, standard normal, the shape of `images`.
         scale: s, in units of `images`.
-
-    Returns:
-        A scalar in float32.
     """
     moved = discriminator(images.detach() + scale * noise)
     return ((logits.float() - moved.float()) / scale).square().mean()
 
 
-def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Mean squared distance of the gradient's norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
-
-    Args:
-        discriminator: images -> logits (N,).
-        images: where to take it, (N, 3, H, W): points between reals and fakes.
-
-    Returns:
-        A scalar in float32.
-    """
-    images = images.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
-    norm = (gradient.float().square().sum((1, 2, 3)) + 1e-12).sqrt()  # the root has no gradient at 0
-    return (norm - 1).square().mean()
-
-
 def penalty_noise(penalty: Penalty, images: Tensor, n: int, random: torch.Generator) -> Tensor | None:
-    """The random numbers of a batch's gradient penalties, for `gradient_penalties`.
+    """The random numbers for the `gradient_penalties` of a batch of n images, of the shape of `images` but for n.
 
-    Args:
-        penalty: which one.
-        images: a tensor of the images' shape, but for their number.
-        n: images in the batch.
-        random: source of randomness, on the images' device.
-
-    Returns:
-        For `approximate` (n, 2, 3, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
+    For `approximate` (n, 2, C, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
     """
     if penalty == "gp":
         return torch.rand(n, 1, 1, 1, generator=random, device=images.device)
@@ -168,21 +134,12 @@ def gradient_penalties(
 ) -> dict[str, Tensor]:
     """The gradient penalties of one batch, by their names in log.jsonl; all are added to the discriminator's loss.
 
-    Args:
-        penalty: `exact` and `approximate` give R1 on the reals and R2 on the fakes, `gp` the one of WGAN-GP.
-        discriminator: images -> logits (N,).
-        real: reals, (N, 3, H, W).
-        real_logits: their logits, (N,), with their graph.
-        fake: fakes, (N, 3, H, W).
-        fake_logits: their logits, (N,), with their graph.
-        noise: of `penalty_noise`, for these images.
-        scale: standard deviation of the noise of `approximate`, in units of [-1, 1] images.
+    `exact` and `approximate` give R1 on the reals and R2 on the fakes, (N, C, H, W), `gp` the one of WGAN-GP. The
+    logits, (N,), come with their graph; `noise` is that of `penalty_noise` for these images, `scale` its deviation with
+    `approximate`, in units of [-1, 1] images.
     """
     if penalty == "exact" or noise is None:
-        return {
-            "r1_penalty": exact_penalty(discriminator, real),
-            "r2_penalty": exact_penalty(discriminator, fake),
-        }
+        return {"r1_penalty": exact_penalty(discriminator, real), "r2_penalty": exact_penalty(discriminator, fake)}
     if penalty == "gp":
         return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, noise))}
     return {
@@ -204,17 +161,8 @@ def head_penalties(
     """`gradient_penalties` of heads, each at its map of features, summed over them; the encoder is left alone.
 
     Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
-    2023, "Adversarial diffusion distillation", do so with R1).
-
-    Args:
-        penalty: as there.
-        heads: of K heads, map -> logits (N, P) or (N,).
-        real_features: K maps of the reals, (N, C, R, R) each.
-        real_logits: their logits, (N, K, P) or (N, K), with their graph.
-        fake_features: of the fakes.
-        fake_logits: likewise.
-        noise: of `penalty_noise`, for each map.
-        scale: standard deviation of the noise of `approximate`, in units of maps, whose root mean square is 1.
+    2023, "Adversarial diffusion distillation", do so with R1). Each of K heads makes (N, P) or (N,) of its map,
+    (N, C, R, R), and all logits are (N, K, P) or (N, K). Maps have a root mean square of 1; their units are `scale`'s.
     """
     found = [
         gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)

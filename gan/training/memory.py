@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from config import TrainConfig
 from gan.device import drop_unfinished, free_memory, out_of_memory
 from gan.training.losses import COUPLED
-from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.step import Half, Step
 from gan.watching.monitor import Monitor
 
 
 class Memory:
-    """Divides batches into parts, into more of them each time that memory runs out.
-
-    Args:
-        run: the run.
-        state: its state.
-        monitor: says when batches are divided.
-    """
+    """Divides batches into parts, into more of them each time that memory runs out; says so."""
 
     def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
         self.run, self.state, self.monitor, self.parts = run, state, monitor, 1
 
     def in_parts(self, half: Half, step: Step) -> None:
         """Take half a step on the whole batch; where memory does not suffice, from then on, on parts of it in turn."""
-        n, device = self.run.config.batch_size, self.run.device
+        n, world, coupled = self.run.config.batch_size, self.run.ranks.world, self.run.config.loss in COUPLED
         while True:
             try:
-                return half(step, equal_parts(n // self.run.ranks.world, self.parts))
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error) or not may_split(self.run.config, self.run.ranks, 2 * self.parts):
+                mine, parts = n // world, self.parts
+                return half(step, [slice(mine * i // parts, mine * (i + 1) // parts) for i in range(parts)])
+            except (RuntimeError, MemoryError) as error:  # in parts a batch must still be one batch
+                if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:
                     raise
             self.parts *= 2
-            free_memory(device)
+            free_memory(self.run.device)
             for optimizer in (self.state.g_optimizer, self.state.d_optimizer):
                 drop_unfinished(optimizer)
             self.monitor.say(
                 f"out of memory: from step {self.state.step} on each batch of {n} goes through the networks in "
                 f"{self.parts} parts, which is slower; BatchNorm sees one part at a time, else nothing changes"
             )
-
-
-def equal_parts(n: int, parts: int) -> list[slice]:
-    """Divide `n` into so many parts, as equal as they get."""
-    return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
-
-
-def may_split(config: TrainConfig, ranks: Ranks, parts: int) -> bool:
-    """Return True where a batch may go through the networks in so many parts and still be one batch."""
-    return ranks.world == 1 and config.loss not in COUPLED and parts <= config.batch_size

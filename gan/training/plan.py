@@ -13,68 +13,40 @@ import torch
 
 from config import Precision, TrainConfig
 from gan.device import free_memory, layout, out_of_memory
-from gan.presets import FEW, PLANS, Plan
+from gan.presets import FEW, FEW_FACES, PLANS, Plan
 from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
 
-MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
-"""Seconds for which the machine is measured, the most that is of a budget, and the fewest steps."""
-
-COMPILE_SECONDS = 1200
-"""Runs that take longer are tried with compiled networks, which takes about a minute."""
-
-TRAINING_SHARE = 0.9
-"""Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
-
-NEVER = 2**62
-"""Steps between penalties where none is to come."""
+MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # for which the machine is measured, and the most that is of a budget
+LEAST_STEPS = 2  # by which it is measured
+COMPILE_SECONDS = 1200  # runs that take longer are tried with compiled networks, which takes about a minute
+TRAINING_SHARE = 0.9  # of a bare step's speed; penalties, averages, previews, saves and measurements take the rest
+NEVER = 2**62  # steps between penalties where none is to come
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The means to train a run.
-
-    Args:
-        halves: the two halves of a step.
-        device: device to train on.
-        precision: precision to compute in.
-        world: processes that share the work, each on a device like this one.
-    """
+    """The means to train a run."""
 
     halves: Halves
     device: torch.device
     precision: Precision
-    world: int = 1
+    world: int = 1  # processes that share the work, each on a device like this one
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """The options chosen for a budget.
-
-    Args:
-        plan: the row of the table.
-        config: the run's config with its options, those typed excepted.
-        rate: images/s of the default networks on this machine, measured.
-        images: images that the chosen networks will see in the budget, about.
-    """
+    """The options chosen for a budget."""
 
     plan: Plan
-    config: TrainConfig
-    rate: float
-    images: float
+    config: TrainConfig  # the run's, with the plan's options, those typed excepted
+    rate: float  # images/s of the default networks on this machine, measured
+    images: float  # that the chosen networks will see in the budget, about
 
 
 def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
-    """Choose the options for a budget by how many images this machine can be trained on in it.
-
-    Args:
-        config: the run's config.
-        typed: the options the user typed, which win.
-        machine: device, precision and processes to train with.
-        seconds: seconds left of the budget.
-        faces: faces to train on, at least as many as a batch has.
-    """
+    """Choose the options for the seconds left of a budget by how many images this machine can be trained on in them."""
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
     rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
@@ -107,12 +79,7 @@ def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> fl
 
 
 def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | None:
-    """Compile the networks and measure whether that saves more of a run's time than it costs.
-
-    Args:
-        config: the run's config.
-        machine: device, precision and processes to train with.
-        images: images that the run will see.
+    """Compile the networks and measure whether that saves more of the time for so many images than it costs.
 
     Returns:
         The gain in words; None where compiling does not pay, or does not work on this machine.
@@ -136,29 +103,16 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
 
     The discriminator soon knows few faces by heart and then teaches the generator to copy them; what it cannot change,
     and faces that never look quite the same twice, put that off.
-
-    Args:
-        config: the run's config.
-        typed: the options the user typed, which win.
-        faces: faces to train on.
     """
-    if config.init is None or config.preset != "default":
+    if config.init is None or config.preset != "default" or faces > FEW_FACES:
         return {}
-    row = next((row for row in FEW if faces <= row.most_faces), None)
-    return {} if row is None else {name: value for name, value in row.options.items() if name not in typed}
+    return {name: value for name, value in FEW.items() if name not in typed}
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
-    """Measure the speed of training steps, without loader, penalty, average and writing. Nothing is left of them.
+    """Measure images/s of training steps, without loader, penalty, average and writing. Nothing is left of them.
 
-    Args:
-        config: the run's config.
-        machine: device, precision and processes to train with; one process's part of each batch is measured.
-        seconds: time to measure for; at least `LEAST_STEPS` steps are taken.
-        compiled: compile the networks.
-
-    Returns:
-        Images/s by the median step.
+    Of each batch one process's part is measured; for so many seconds, and at least `LEAST_STEPS` steps.
     """
     n, size = config.batch_size // machine.world, config.image_size
     config = dataclasses.replace(config, d_every=1, g_every=1, penalty_every=NEVER)

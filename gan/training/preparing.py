@@ -22,7 +22,7 @@ from gan.data import torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
-from gan.presets import FEW
+from gan.presets import FEW_FACES
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
@@ -34,8 +34,34 @@ from gan.watching import health, run_report, tensorboard_log, visdom_page
 from gan.watching.curves import BY_DAMAGE
 from gan.watching.monitor import Monitor, Output
 
+# Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
-"""Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Faces:
+    """The faces of a run by their indices in a pack; `chosen` says of each whether to learn from it; None: of all."""
+
+    pack: Pack
+    all_training: np.ndarray
+    all_held_out: np.ndarray
+    chosen: np.ndarray | None = None
+
+    @property
+    def training(self) -> np.ndarray:
+        """The faces to train on."""
+        return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
+
+    @property
+    def typical_held_out(self) -> np.ndarray:
+        """The held-out faces of the kind that is trained on."""
+        return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
+
+    def describe(self) -> dict[str, Any]:
+        """Describe them for the run's checkpoints."""
+        training, held_out = len(self.training), len(self.all_held_out)
+        counts = {"training": training, "held_out": held_out, "left_out": len(self.all_training) - training}
+        return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
 
 
 def looked_up(
@@ -63,26 +89,12 @@ def looked_up(
 
 
 def check_previews(config: TrainConfig) -> None:
-    """Refuse to write previews among the faces.
-
-    Raises:
-        ConfigError: they would be taken for faces when the run goes on.
-    """
+    """Refuse, by a ConfigError, previews among the faces: they would be taken for faces when the run goes on."""
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
         raise ConfigError(
             f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
         )
-
-
-def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
-    """Give a new run the weights that it does not begin with by chance."""
-    if config.init is None:  # old weights bring their own
-        state.load_encoder(config)
-    if config.init is not None:
-        state.load_initial(config.init, device)
-    elif config.netg_path or config.netd_path:
-        state.load_book(config.netg_path, config.netd_path)
 
 
 def planned(
@@ -102,59 +114,49 @@ def planned(
     return chosen.config
 
 
-def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: torch.device) -> TrainConfig:
+def measured_by(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
     """The config with the metric that keeps best.pt, if it has none: damage, which knows anime faces alone, or FD."""
-    if config.eval_metric is not None or not config.eval_images or len(pack.pixels) < LEAST:
+    if config.eval_metric is not None or not config.eval_images or len(faces.pack.pixels) < LEAST:
         return config
     known = False
     if config.data_path != SYNTHETIC:
         with contextlib.suppress(CheckpointError):  # which need not be there
             extractor = features.load("faces", None, device)
-            known = knows(whole_faces.load(extractor), pack, training)
+            known = knows(whole_faces.load(extractor), faces)
     return dataclasses.replace(config, eval_metric=BY_DAMAGE if known else "fd")
 
 
-def knows(whole: whole_faces.WholeFaces, pack: Pack, training: np.ndarray) -> bool:
-    """Return True where a pack's faces are of the kind that is known, anime faces, by some of them."""
-    some = latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
-    return whole.knows(features.of_pack(whole.extractor, pack, some))
+def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
+    """Return True where faces are of the kind that is known, anime faces, by some of them."""
+    some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
+    return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
 
 
 def choose_faces(
-    config: TrainConfig,
-    content: Mapping[str, Any] | None,
-    pack: Pack,
-    training: np.ndarray,
-    held_out: np.ndarray,
-    device: torch.device,
+    config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, device: torch.device
 ) -> np.ndarray | None:
     """Choose the faces of a pack that are whole or typical enough to learn from; says so.
 
-    Args:
-        config: the run's.
-        content: of its checkpoint, which knows what was chosen; None for a new run.
-        pack: the faces.
-        training: indices of those to train on.
-        held_out: indices of those held out.
-        device: where to look at them; that may take a tenth of a budget.
+    A run's checkpoint knows what was chosen. To look at the faces may take a tenth of a budget.
 
     Returns:
         Whether each face of the pack is chosen; None where all are.
     """
+    pack, training, held_out = faces.pack, faces.all_training, faces.all_held_out
     if content is not None:
         return selection.unpacked(content.get("chosen_faces"), pack)
     if config.typical == 1 or not pack.many or config.data_path == SYNTHETIC:
         return None
     until = math.inf if config.budget is None else time.perf_counter() + 6 * config.budget
 
-    def looked_at(faces: int) -> None:
-        bar.update(faces)
+    def looked_at(more: int) -> None:
+        bar.update(more)
         if time.perf_counter() > until:
             raise TimeoutError
 
     extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
     whole = whole_faces.load(extractor)
-    known = knows(whole, pack, training)
+    known = knows(whole, faces)
     share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
@@ -209,7 +211,7 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
     elif (
-        faces <= FEW[-1].most_faces
+        faces <= FEW_FACES
         and config.model == TrainConfig().model
         and config.init is None
         and config.data_path != SYNTHETIC
@@ -229,12 +231,10 @@ def extension(config: TrainConfig) -> str:
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
-def open_evaluator(
-    run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray
-) -> Evaluator | None:
-    """Open the evaluator of a run, where it is to be evaluated and has faces enough."""
+def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | None:
+    """Open the evaluator of a run, against all kinds of faces, where it is to be evaluated and has faces enough."""
     config = run.config
-    if not config.eval_images or len(pack.pixels) < LEAST:
+    if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
     path, found = run.folder / "best.pt", dict[str, Any]()
     with contextlib.suppress(CheckpointError):  # damaged, or of another program: the next one is better
@@ -243,13 +243,15 @@ def open_evaluator(
     extractor = features.measuring(run.device, before=found.get("features"))
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
-    return Evaluator(pack, training, held_out, extractor, sampler, config.kept_by, best)
+    of = faces.pack, faces.all_training, faces.all_held_out
+    return Evaluator(*of, extractor, sampler, config.kept_by, best)
 
 
-def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
+def open_probe(faces: Faces) -> health.Probe:
     """Open the probe that asks the networks at each preview, about faces from all over the pack."""
-    some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in (training, held_out))
-    return health.Probe(*(pack.pixels[indices] for indices in some))
+    kinds = faces.training, faces.typical_held_out
+    some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds)
+    return health.Probe(*(faces.pack.pixels[indices] for indices in some))
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:

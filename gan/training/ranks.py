@@ -23,25 +23,17 @@ from torch.nn.parallel import DistributedDataParallel
 from config import CheckpointError, ConfigError, TrainConfig, UserError
 from gan.training.losses import COUPLED
 
+PATIENCE = timedelta(days=1)  # for a process that is busy, packing faces, say; one that has died is noticed at once
 T = TypeVar("T")
-
-PATIENCE = timedelta(days=1)
-"""Longest wait for a process that is busy, packing faces, say; one that has died is noticed at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among those of its run.
+    """This process among those of its run."""
 
-    Args:
-        rank: its number, from 0.
-        world: how many there are.
-        local: its number on its machine, from 0.
-    """
-
-    rank: int = 0
-    world: int = 1
-    local: int = 0
+    rank: int = 0  # its number, from 0
+    world: int = 1  # how many there are
+    local: int = 0  # its number on its machine, from 0
 
     @property
     def first(self) -> bool:
@@ -134,9 +126,6 @@ class Ranks:
 def joined(gpu: bool | None) -> Iterator[Ranks]:
     """Find the other processes of this run, and leave them at the end; without `torchrun` there are none.
 
-    Args:
-        gpu: False forbids the GPU.
-
     Raises:
         ConfigError: a machine has fewer GPUs than processes.
         CheckpointError: another process has died.
@@ -147,14 +136,18 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
         return
     ranks = Ranks(int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"]))
     on_gpu = gpu is not False and torch.cuda.is_available()
-    with contextlib.ExitStack() as stack:
+    with open(os.devnull, "w", errors="replace") as nowhere, contextlib.ExitStack() as quiet:
         if not ranks.first:
-            stack.enter_context(
-                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w", errors="replace")))
-            )
+            quiet.enter_context(contextlib.redirect_stdout(nowhere))
         try:
             if on_gpu:
-                torch.cuda.set_device(check_gpus(ranks.local, int(os.environ["LOCAL_WORLD_SIZE"])))
+                wanted, there = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+                if there < wanted:
+                    raise ConfigError(
+                        f"{wanted} processes on a machine with {there} GPUs; each needs its own: "
+                        f"--nproc_per_node={there}, or --nogpu"
+                    )
+                torch.cuda.set_device(ranks.local)
             if on_gpu and not dist.is_nccl_available():
                 raise ConfigError("torch has no NCCL here: several GPUs need Linux; leave torchrun out, or add --nogpu")
             # DDP imports this, and its functions keep the group that they find as a default argument: for ever, so that
@@ -172,21 +165,6 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 "and go on from the last save with the same torchrun command and --resume"
             ) from error
         dist.destroy_process_group()  # not after an error: with NCCL it would wait for the others
-
-
-def check_gpus(local: int, wanted: int) -> int:
-    """The GPU of the machine's process `local` of `wanted`.
-
-    Raises:
-        ConfigError: there are fewer.
-    """
-    there = torch.cuda.device_count()
-    if there < wanted:
-        raise ConfigError(
-            f"{wanted} processes on a machine with {there} GPUs; each needs its own: --nproc_per_node={there}, or "
-            "--nogpu"
-        )
-    return local
 
 
 def lost(error: RuntimeError) -> bool:

@@ -7,28 +7,18 @@ from gan import checkpoint
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-RETRIES = 3
-"""Most times that a run is rolled back before it gives up."""
+RETRIES = 3  # most times that a run is rolled back before it gives up
 
 
 class RollBack:
-    """Takes a run back to its last good state, with other random numbers from there on, a bounded number of times.
-
-    Args:
-        run: the run.
-        state: its state.
-        monitor: forgets what was rolled back, and says so.
-    """
+    """Takes a run back to its last good state, with other random numbers from there on, a bounded number of times."""
 
     def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
         self.run, self.state, self.monitor = run, state, monitor
         self.failed, self.attempts = 0, 0  # the last step that failed, and how often since a later save
 
     def back_if(self, failed: bool) -> bool:
-        """Go back where the step of any process has failed.
-
-        Returns:
-            True where it did.
+        """Go back where the step of any process has failed; True where it did.
 
         Raises:
             ConfigError: it has happened too often, or no state was saved.

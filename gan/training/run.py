@@ -24,8 +24,7 @@ from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
-NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
-"""Of the numbered checkpoints the last few are kept, and every tenth."""
+NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # of the numbered checkpoints the last few are kept, and every tenth
 
 
 class TrainingState:
@@ -78,31 +77,27 @@ class TrainingState:
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
     def begin_cycle(self, seconds: float) -> None:
-        """Make the run longer, from here on.
-
-        Args:
-            seconds: its training time so far.
-        """
+        """Make the run longer, from here on, after so many seconds of training."""
         self.cycle, self.finished = Cycle(self.step, seconds), False
 
-    def load_initial(self, path: Path, device: torch.device) -> None:
-        """Start from the weights of another run or of a released file, with new optimizers.
+    def take_weights(self, config: TrainConfig, device: torch.device) -> None:
+        """Give a new run the weights that it does not begin with by chance; the optimizers are new.
 
         Raises:
-            CheckpointError: it belongs to other networks.
+            CheckpointError: a file is missing, damaged, or belongs to other networks.
         """
-        path = checkpoint.find(path, ("best.pt", "latest.pt"))
+        if config.init is None:
+            self._take_encoder(config)
+            self._take_book(config.netg_path, config.netd_path)
+            return
+        path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         content = checkpoint.load(path, device)
-        weights = {"generator": content["ema"], **content}
+        weights = {"generator": content["ema"], **content}  # a released file has no other generator
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
 
-    def load_encoder(self, config: TrainConfig) -> None:
-        """Give a new run's discriminator the encoder that comes with the program, where it is to have one.
-
-        Raises:
-            CheckpointError: its file is missing or damaged.
-        """
+    def _take_encoder(self, config: TrainConfig) -> None:
+        """Give the discriminator the encoder that comes with the program, where it is to have one."""
         if self.discriminator.projected is None or config.d_encoder != "faces":
             return
         if not D_ENCODER.is_file():
@@ -114,12 +109,8 @@ class TrainingState:
         checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
         self.discriminator.projected.load(content["encoder"], content["scales"])
 
-    def load_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
-        """Start from weights that the book's program saved, one network or both, with new optimizers.
-
-        Raises:
-            CheckpointError: a file cannot be read, or belongs to other networks.
-        """
+    def _take_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
+        """Give the networks the weights that the book's program saved of one or both."""
         _, generator, discriminator = book_weights.networks(netg_path, netd_path)
         if generator is not None and netg_path is not None:
             for part in (self.generator, self.ema):
@@ -135,27 +126,16 @@ class TrainingState:
 
 @dataclasses.dataclass
 class Run:
-    """One training on disk, with the choices made for the machine and the faces.
+    """One training on disk, with the choices made for the machine and the faces."""
 
-    Args:
-        folder: where it lives, `checkpoints/<run>`.
-        config: its options.
-        device: device to train on.
-        precision: precision to compute in, fp32 or bf16.
-        faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
-        ranks: this process among those that train it.
-        compiled: whether torch.compile compiles the networks.
-        chosen: whether each face of the pack is typical enough to learn from; None where that does not matter.
-    """
-
-    folder: Path
+    folder: Path  # checkpoints/<run>
     config: TrainConfig
     device: torch.device
-    precision: Precision
-    faces: dict[str, Any]
-    ranks: Ranks = dataclasses.field(default_factory=Ranks)
+    precision: Precision  # fp32 or bf16
+    faces: dict[str, Any]  # the content digest of its pack, and how many are trained on, held out, rejected
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train it
     compiled: bool = False
-    chosen: np.ndarray | None = None
+    chosen: np.ndarray | None = None  # whether each face of the pack is typical enough to learn from; None: all are
 
     @property
     def latest(self) -> Path:
@@ -174,11 +154,7 @@ class Run:
         }
 
     def write_config(self) -> None:
-        """Make the folder and write `config.json`.
-
-        Raises:
-            CheckpointError: the folder cannot be written.
-        """
+        """Make the folder and write `config.json`; a CheckpointError where the folder cannot be written."""
         path = self.folder / "config.json"
         try:
             write_text(path, json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n")
@@ -186,12 +162,7 @@ class Run:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
 
     def save(self, state: TrainingState, seconds: float, path: Path | None = None) -> None:
-        """Save latest.pt.
-
-        Args:
-            state: what to save.
-            seconds: training time so far.
-            path: another place.
+        """Save latest.pt, or in another place, with the training time so far.
 
         Raises:
             CheckpointError: it could not be written; the last good one is untouched.
@@ -199,11 +170,7 @@ class Run:
         checkpoint.save(path or self.latest, self._content(state, seconds))
 
     def save_numbered(self, state: TrainingState, seconds: float) -> None:
-        """Save step-<step>.pt, and delete those that are no longer kept.
-
-        Raises:
-            CheckpointError: it could not be written.
-        """
+        """Save step-<step>.pt, and delete those no longer kept; a CheckpointError where it could not be written."""
         try:
             self.save(state, seconds, self.folder / f"step-{state.step:08d}.pt")
         finally:  # a full disk gets room
@@ -211,11 +178,6 @@ class Run:
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
         """Save a last state that could not be saved here among the temporary files, so that it is not lost.
-
-        Args:
-            state: what to save.
-            seconds: training time so far.
-            error: why it could not.
 
         Raises:
             CheckpointError: always; it says where the state is, if anywhere.

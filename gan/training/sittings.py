@@ -16,17 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from config import (
-    BEFORE,
-    CHANGEABLE_ON_RESUME,
-    RUN_BEFORE,
-    RUNS,
-    CheckpointError,
-    ConfigError,
-    ModelConfig,
-    TrainConfig,
-    restore,
-)
+from config import BEFORE, CHANGEABLE_ON_RESUME, RUNS, CheckpointError, ConfigError, ModelConfig, TrainConfig, restore
 from gan import book_weights, checkpoint, images
 from gan.command_line import BARE
 from gan.files import LEFT, as_word, replacing
@@ -34,11 +24,7 @@ from gan.training.run import TrainingState
 
 
 def new_folder(config: TrainConfig) -> Path:
-    """The folder of a new run; not made yet.
-
-    Raises:
-        ConfigError: it exists, and the user has named it.
-    """
+    """The folder of a new run; not made yet. A ConfigError where it exists, and the user has named it."""
     folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
     if config.run is not None and folder.exists():
         raise _taken(folder)
@@ -52,11 +38,7 @@ def _taken(folder: Path) -> ConfigError:
 
 
 def checkpoint_to_resume(resume: str) -> Path:
-    """The checkpoint that `--resume` means.
-
-    Raises:
-        CheckpointError: there is none.
-    """
+    """The checkpoint that `--resume` means; a CheckpointError where there is none."""
     asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
     return checkpoint.find(asked, ("latest.pt",))
 
@@ -79,7 +61,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
             f"--init={as_word(path)}"
         )
     try:
-        stored = restore(TrainConfig, {**RUN_BEFORE, **content["config"]})
+        stored = restore(content["config"])
     except TypeError as error:
         raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
     for name, value in typed.items():
@@ -133,12 +115,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
 def keep_later(path: Path, step: int, samples: Path) -> None:
     """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
 
-    The older one becomes the latest.
-
-    Args:
-        path: the checkpoint.
-        step: its step.
-        samples: folder of the preview grids.
+    The older one, of this step, becomes the latest.
     """
     if path.name == "latest.pt":
         return
@@ -197,10 +174,7 @@ def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Pa
     Args:
         folder: the run's.
         new: make it; nobody else may have made it by now.
-        named: by the user; else another one is made where somebody has.
-
-    Yields:
-        The folder.
+        named: by the user; else another one is made, and yielded, where somebody has.
 
     Raises:
         CheckpointError: the folder cannot be written.

@@ -10,48 +10,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from config import CheckpointError, ConfigError, DataError, Precision, TrainConfig
 from gan.command_line import show
 from gan.data.batches import Batches
-from gan.data.faces import Pack, open_pack
+from gan.data.faces import open_pack
 from gan.device import choose_device, choose_precision, describe, failed_to_compile, give_back_memory, out_of_memory
 from gan.files import as_word
 from gan.quality.evaluation import Evaluator
 from gan.training import plan, preparing
+from gan.training.preparing import Faces
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.sittings import checkpoint_to_resume, keep_later, run_lock
 from gan.training.step import Halves
 from gan.watching.health import Probe
-
-
-@dataclasses.dataclass(frozen=True)
-class Faces:
-    """The faces of a run by their indices in a pack; `chosen` says of each whether to learn from it; None: of all."""
-
-    pack: Pack
-    all_training: np.ndarray
-    all_held_out: np.ndarray
-    chosen: np.ndarray | None = None
-
-    @property
-    def training(self) -> np.ndarray:
-        """The faces to train on."""
-        return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
-
-    @property
-    def typical_held_out(self) -> np.ndarray:
-        """The held-out faces of the kind that is trained on."""
-        return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
-
-    def describe(self) -> dict[str, Any]:
-        """Describe them for the run's checkpoints."""
-        training, held_out = len(self.training), len(self.all_held_out)
-        counts = {"training": training, "held_out": held_out, "left_out": len(self.all_training) - training}
-        return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +45,7 @@ class Ready:
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
     """Begin a run, or take up an older one, and keep other processes out of its folder until the end.
 
-    Args:
-        config: the options.
-        typed: the options the user typed, which win over what is chosen.
-        ranks: this process among those that train the run.
-        halves: the two halves of a step, by which the machine is measured.
+    What the user typed wins over what is chosen. The machine is measured by the two halves of a step.
 
     Yields:
         The run; None where it has finished already.
@@ -83,7 +53,9 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
     Raises:
         UserError: something is missing, does not fit, or memory does not suffice.
     """
-    with resumed_file(config, ranks) as path:
+    path = checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
+    lock = run_lock(path.parent) if path is not None and os.path.isfile(path) else contextlib.nullcontext()
+    with lock:  # whoever trains it may be about to save
         since = time.perf_counter()
         found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
         config, content, folder = ranks.broadcast(found)
@@ -91,8 +63,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
         ranks.check(config, device)
         faces = open_faces(config, content, ranks, path or folder)
         try:
-            of = faces.pack, faces.all_training, faces.all_held_out
-            chosen = preparing.choose_faces(config, content, *of, device) if ranks.first else None
+            chosen = preparing.choose_faces(config, content, faces, device) if ranks.first else None
             faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
             config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
             run = Run(folder, config, device, precision, faces.describe(), ranks, compiled, faces.chosen)
@@ -106,8 +77,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
                 return
             if content is not None and path is not None:
                 keep_later(path, state.step, config.save_path or folder / "samples")
-            evaluator = preparing.open_evaluator(run, state, *of) if ranks.first else None  # against all kinds of faces
-            probe = preparing.open_probe(faces.pack, faces.training, faces.typical_held_out)
+            evaluator = preparing.open_evaluator(run, state, faces) if ranks.first else None
+            probe = preparing.open_probe(faces)
             with open_folder(run, new=content is None):
                 give_back_memory()
                 yield Ready(run, state, batches, evaluator, probe, seconds, since)
@@ -115,18 +86,6 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             if (said := in_words(error, config, device)) is None:
                 raise
             raise said from error
-
-
-@contextlib.contextmanager
-def resumed_file(config: TrainConfig, ranks: Ranks) -> Iterator[Path | None]:
-    """The checkpoint to resume from, its run locked; None for a new run, and in all processes but the first."""
-    if config.resume is None or not ranks.first:
-        yield None
-        return
-    path = checkpoint_to_resume(config.resume)
-    lock = run_lock(path.parent) if os.path.isfile(path) else contextlib.nullcontext()
-    with lock:  # whoever trains it may be about to save
-        yield path
 
 
 def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ranks, path: Path) -> Faces:
@@ -162,11 +121,7 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Choose what faces and machine decide; a run that goes on keeps its choices on a device of the same kind.
-
-    Returns:
-        The config; the precision; whether to compile the networks.
-    """
+    """Choose config, precision and whether to compile; a run that goes on keeps them on a device of the same kind."""
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
@@ -175,7 +130,7 @@ def choose_options(
         config = preparing.suited(config, typed, n, device)
         config = preparing.planned(config, typed, machine, since, n)
     if ranks.first:
-        config = preparing.measured_by(config, faces.pack, faces.all_training, device)
+        config = preparing.measured_by(config, faces, device)
     config, precision = ranks.broadcast((config, precision))
     if kept is not None:
         return config, precision, preparing.still_compiled(config, kept, ranks, device)
@@ -200,7 +155,7 @@ def open_state(
     state = TrainingState(run.config, run.device)
     if content is None:
         if run.ranks.first:  # the others begin with the first one's weights
-            preparing.take_weights(state, run.config, run.device)
+            state.take_weights(run.config, run.device)
         return state, 0.0
     state.load(content, path)
     if "budget" in typed:

@@ -17,8 +17,7 @@ from gan.training.augment import augment, draw_moves
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-Network = Literal["d", "g"]
-"""The discriminator, or the generator."""
+Network = Literal["d", "g"]  # the discriminator, or the generator
 
 
 def due(step: int, every: int) -> bool:
@@ -28,19 +27,12 @@ def due(step: int, every: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class WrappedNetworks:
-    """The networks as a step calls them: compiled where that was chosen, and wrapped for several processes.
+    """The networks as a step calls them: compiled where that was chosen, and wrapped for several processes."""
 
-    Args:
-        generator: its gradients are averaged over all processes.
-        trained_discriminator: likewise.
-        discriminator: for the generator's step, in which it is frozen.
-        encode: the discriminator's frozen encoder, see `Discriminator.encode`.
-    """
-
-    generator: Callable[[Tensor], Tensor]
-    trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]
-    discriminator: Callable[[Tensor, list[Tensor]], Tensor]
-    encode: Callable[[Tensor], list[Tensor]]
+    generator: Callable[[Tensor], Tensor]  # its gradients are averaged over all processes
+    trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]  # likewise
+    discriminator: Callable[[Tensor, list[Tensor]], Tensor]  # for the generator's step, in which it is frozen
+    encode: Callable[[Tensor], list[Tensor]]  # see `Discriminator.encode`
 
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
@@ -55,15 +47,10 @@ class WrappedNetworks:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Faces or samples as the discriminator gets them.
+    """Faces or samples as the discriminator gets them."""
 
-    Args:
-        images: augmented, (n, C, S, S) in [-1, 1].
-        features: its encoder's features of them.
-    """
-
-    images: Tensor
-    features: list[Tensor]
+    images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
+    features: list[Tensor]  # its encoder's, of them
 
     def detach(self) -> View:
         """The same without the graph that leads back to the generator."""
@@ -72,23 +59,14 @@ class View:
 
 @dataclasses.dataclass
 class Step:
-    """One training step.
-
-    Args:
-        run: the run.
-        state: its state.
-        networks: its networks, wrapped.
-        monitor: collects the losses.
-        real: this process's faces, (n, C, S, S) in [-1, 1].
-        kept: faces and samples of the discriminator's step, for the generator's.
-    """
+    """One training step."""
 
     run: Run
     state: TrainingState
     networks: WrappedNetworks
     monitor: Monitor
-    real: Tensor
-    kept: tuple[View, View] | None = None
+    real: Tensor  # this process's faces, (n, C, S, S) in [-1, 1]
+    kept: tuple[View, View] | None = None  # faces and samples of the discriminator's step, for the generator's
 
     @property
     def shared(self) -> bool:
@@ -127,11 +105,8 @@ class Step:
         return kept if part == slice(0, len(self.real)) else None
 
 
-Half = Callable[[Step, list[slice]], None]
-"""The discriminator's half of a step, or the generator's: for a step, and the parts of its batch."""
-
-Halves = tuple[Half, Half]
-"""Both, in the order in which they are taken."""
+Half = Callable[[Step, list[slice]], None]  # the discriminator's half of a step, or the generator's, on a batch's parts
+Halves = tuple[Half, Half]  # both, in the order in which they are taken
 
 
 def discriminate_pair(
@@ -150,13 +125,7 @@ def weighted_penalty(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradient penalty of the discriminator: of its own layers at images, of its heads at their features.
 
-    Args:
-        step: the step.
-        part: part of the batch.
-        real: its faces.
-        fake: its samples, detached.
-        real_logits: the faces' logits, with their graph.
-        fake_logits: the samples' logits.
+    Taken at the faces and the detached samples of a part of the batch, whose logits come with their graph.
 
     Returns:
         The weighted sum, a scalar; and the penalties by their names in log.jsonl.

@@ -302,10 +302,14 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
     monkeypatch.setattr(
-        preparing, "open_evaluator", lambda run, state, pack, *of: measured.append((len(of[0]), len(of[1])))
+        preparing,
+        "open_evaluator",
+        lambda run, state, of: measured.append((len(of.all_training), len(of.all_held_out))),
     )
     monkeypatch.setattr(
-        preparing, "open_probe", lambda pack, *of: probed.append((len(of[0]), len(of[1]))) or ask(pack, *of)
+        preparing,
+        "open_probe",
+        lambda of: probed.append((len(of.training), len(of.typical_held_out))) or ask(of),
     )
     done = run_here("train.py", *words, "--run=whole", "--max_epoch=2")
     assert done.returncode == 0, done.stderr
@@ -399,18 +403,18 @@ def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
     words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a"]
     told = run_here("train.py", *words, "--run=b", "--max_epoch=1", cwd=again)
     assert told.returncode == 0, told.stderr
-    options = " ".join(f"--{name}={value}" for name, value in FEW[0].options.items())
+    options = " ".join(f"--{name}={value}" for name, value in FEW.items())
     assert f"75 faces are few, so that the discriminator may learn them by heart; chosen: {options}\n" in told.stdout
     assert run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=again).returncode == 0
     assert run_here("train.py", *words, "--run=c", "--max_epoch=2", cwd=again).returncode == 0
 
     old, resumed, whole = (checkpoint.load(again / f"checkpoints/{run}/latest.pt") for run in "abc")
-    assert {name: resumed["config"][name] for name in FEW[0].options} == FEW[0].options
+    assert {name: resumed["config"][name] for name in FEW} == FEW
     for part in ("generator", "discriminator", "ema"):
         assert all(torch.equal(resumed[part][name], whole[part][name]) for name in whole[part])
     kept = [torch.equal(old["discriminator"][f"main.{2 * i}.weight"], resumed["discriminator"][f"main.{2 * i}.weight"])
             for i in range(4)]  # fmt: skip
-    assert kept == [i < FEW[0].options["freeze"] for i in range(4)]
+    assert kept == [i < FEW["freeze"] for i in range(4)]
 
 
 def test_more_layers_than_there_are_cannot_be_frozen(again: Path, faces: Path, run_here: Command) -> None:

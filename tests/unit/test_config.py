@@ -149,12 +149,12 @@ def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
 )
 def test_what_a_run_of_before_says_of_options_that_are_gone_is_dropped(name: str, value: object) -> None:
     assert name in RETIRED[TrainConfig]
-    assert restore(TrainConfig, {"lr1": 0.1, name: value}) == restore(TrainConfig, {"lr1": 0.1})
+    assert restore({"lr1": 0.1, name: value}) == restore({"lr1": 0.1})
 
 
 def test_what_a_run_of_before_chose_goes_on() -> None:
-    assert restore(TrainConfig, {"loss": "logistic"}).loss == "bce"
-    old = restore(TrainConfig, {"to_rgb": "smooth", "eval_metric": "coverage"})
+    assert restore({"loss": "logistic"}).loss == "bce"
+    old = restore({"to_rgb": "smooth", "eval_metric": "coverage"})
     assert (old.model.to_rgb, old.kept_by) == ("smooth", "coverage")
     assert dataclasses.replace(old, budget=3.0).model.to_rgb == "smooth"
     gone = {word.partition("=")[0] for word in RETIRED[TrainConfig]}
@@ -162,8 +162,8 @@ def test_what_a_run_of_before_chose_goes_on() -> None:
 
 
 def test_a_metric_of_a_day_is_what_followed_it() -> None:
-    assert restore(TrainConfig, {"eval_metric": "fd_damage"}).eval_metric == "fd"
-    assert restore(TrainConfig, {"eval_metric": "damage_x100"}).eval_metric == "damage_x100"
+    assert restore({"eval_metric": "fd_damage"}).eval_metric == "fd"
+    assert restore({"eval_metric": "damage_x100"}).eval_metric == "damage_x100"
 
 
 def test_annealing_belongs_to_a_budget() -> None:
@@ -276,17 +276,17 @@ def test_known_formats_are_allowed(name: str) -> None:
 def test_config_survives_json(options: dict[str, Any]) -> None:
     config = resolve(TrainConfig, options)
     plain = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(config).items()}
-    assert restore(TrainConfig, json.loads(json.dumps(plain))) == config
+    assert restore(json.loads(json.dumps(plain))) == config
 
 
 def test_option_of_another_version_is_no_silent_loss() -> None:
     with pytest.raises(TypeError, match="momentum"):
-        restore(TrainConfig, {**dataclasses.asdict(TrainConfig()), "momentum": 0.9})
+        restore({**dataclasses.asdict(TrainConfig()), "momentum": 0.9})
 
 
 def test_stored_value_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="--batch_size"):
-        restore(TrainConfig, {"batch_size": 0})
+        restore({"batch_size": 0})
 
 
 def test_model_is_the_part_that_decides_the_shapes() -> None:

@@ -236,7 +236,7 @@ def test_a_run_that_is_well_does_not_know_its_faces_by_heart_had_it_few() -> Non
     for line in (LOGS / "twenty.jsonl").read_text().splitlines():
         made.add(json.loads(line))
     described = json.loads((LOGS / "twenty.json").read_text())
-    found = diagnose(made, restore(TrainConfig, described["config"]), 600, FOLDER)  # 200 times each
+    found = diagnose(made, restore(described["config"]), 600, FOLDER)  # 200 times each
     assert found.kind != "memorised"
 
 

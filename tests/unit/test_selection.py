@@ -96,7 +96,8 @@ class TestChoosing:
 
     def chosen(self, pack: Pack, content: dict[str, Any] | None = None, **options: Any) -> np.ndarray | None:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
-        return preparing.choose_faces(config, content, pack, np.arange(len(pack.pixels)), np.arange(0), CPU)
+        faces = preparing.Faces(pack, np.arange(len(pack.pixels)), np.arange(0))
+        return preparing.choose_faces(config, content, faces, CPU)
 
     @pytest.mark.parametrize(("known", "share"), [(True, 0.6), (False, 0.8)])
     def test_where_nobody_says_how_many_it_is_fewer_of_faces_that_are_known(

@@ -440,7 +440,7 @@ def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeyp
     for name in ("asked", "left alone"):
         run = run_in(tmp_path / name, config)
         state, batches = TrainingState(config, CPU), every(pack)
-        probe = preparing.open_probe(pack, np.arange(9), np.arange(9, 18)) if name == "asked" else None
+        probe = preparing.open_probe(preparing.Faces(pack, np.arange(9), np.arange(9, 18))) if name == "asked" else None
         with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), config.epochs)) as monitor:
             train.train(run, state, batches, monitor, lambda: False, None, probe)
         assert state.discriminator.training
@@ -958,7 +958,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", content)
-        evaluator = preparing.open_evaluator(run, state, pack, np.arange(2), np.arange(0))
+        evaluator = preparing.open_evaluator(run, state, preparing.Faces(pack, np.arange(2), np.arange(0)))
         assert evaluator is not None
         assert evaluator.metric == (metric or "fd")
         return None if evaluator.best is None else evaluator.best[evaluator.metric]
@@ -991,7 +991,7 @@ def test_best_is_kept_by_damage_where_that_knows_the_faces(
 
         monkeypatch.setattr(preparing.whole_faces, "load", load)
         config = dataclasses.replace(TrainConfig(data_path=tmp_path), **options)
-        return preparing.measured_by(config, pack, np.arange(18), CPU).eval_metric
+        return preparing.measured_by(config, preparing.Faces(pack, np.arange(18), np.arange(0)), CPU).eval_metric
 
     assert kept_by(True) is None  # too few to be measured
     monkeypatch.setattr(preparing, "LEAST", 2)
