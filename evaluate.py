@@ -27,9 +27,10 @@ from gan.encoder import SIZE
 from gan.files import printable
 from gan.images import to_tensor
 from gan.quality import evaluation, features, report, sampling, selection
-from gan.quality.evaluation import LEAST, METRICS, Copying, FaceSet, RealStatistics
+from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
+from gan.watching.curves import METRICS
 
 FEW = 1000
 """Faces of each kind below which a warning stands beside the numbers."""
@@ -409,7 +410,7 @@ def table(result: Mapping[str, Any]) -> str:
     if n < FEW:
         lines.append(f"with fewer than {FEW:,} faces the numbers are rough; look at the floor beside them")
     lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
-    for name, (label, better, decimals) in METRICS.items():
+    for name, (label, better, decimals, *_) in METRICS.items():
         of = result["metrics"][name]
         spread = f"{of['deviation']:.{decimals}f}"
         floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"

@@ -23,20 +23,7 @@ from gan.latent import stream
 from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
-from gan.watching.curves import ALIKE, BY_DAMAGE
-
-METRICS = {
-    "damage_x100": ("damage x100", "lower", 2),
-    "fd": ("FD", "lower", 2),
-    "kid_x1000": ("KID x1000", "lower", 2),
-    "precision": ("precision", "higher", 3),
-    "recall": ("recall", "higher", 3),
-    "density": ("density", "higher", 3),
-    "coverage": ("coverage", "higher", 3),
-    "swd_x1000": ("SWD x1000", "lower", 1),
-    "spectrum_db": ("spectrum, dB off", "lower", 2),
-}
-"""Each metric's name for people, its better direction, and the decimals shown."""
+from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
 
 LEAST = 50
 """Faces of each kind below which nothing is measured."""
@@ -303,7 +290,7 @@ class Evaluator:
         if not all(math.isfinite(found[name]) for name in decides):
             return False
         if best is not None:
-            sign = 1 if METRICS[self.metric][1] == "lower" else -1
+            sign = 1 if METRICS[self.metric].better == "lower" else -1
             better = sign * found[self.metric] < sign * best[self.metric]
             if self.metric == BY_DAMAGE:
                 limit = ALIKE * min(found["fd"], best["fd"], *fds)

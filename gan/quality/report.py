@@ -11,7 +11,7 @@ import numpy as np
 
 from gan import images
 from gan.files import replacing
-from gan.quality.evaluation import METRICS
+from gan.watching.curves import METRICS
 
 CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
@@ -81,7 +81,7 @@ def _picture(axes: Any, pixels: np.ndarray, title: str) -> None:
 def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_axis_off()
     rows = []
-    for name, (label, better, decimals) in METRICS.items():
+    for name, (label, better, decimals, *_) in METRICS.items():
         of = result["metrics"][name]
         value = f"{of['value']:.{decimals}f} ± {of['deviation']:.{decimals}f}"
         floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
@@ -137,7 +137,7 @@ def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
 
 
 def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
-    label, better, _ = METRICS[name]
+    label, better, *_ = METRICS[name]
     for kind, points in run.items():
         own = [(point["images_seen"], point[name]) for point in points if name in point]  # old logs have no damage
         if own:

@@ -14,7 +14,7 @@ from torch import Tensor
 from config import Metric, TrainConfig
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
-from gan.watching.curves import ALIKE, BY_DAMAGE, Curves
+from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
 
 PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
 """Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""
@@ -60,20 +60,8 @@ RESTLESS = 0.6
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
 """A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
 
-AT_LEAST: dict[Metric, float] = {"damage_x100": 0.05, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
-"""What 2,000 samples more or less decide, however small the metric is; added to that noise."""
-
-KEPT_BY: dict[Metric, tuple[str, bool]] = {
-    "damage_x100": ("damage x100", False),
-    "fd": ("FD", False),
-    "coverage": ("coverage", True),
-    "kid_x1000": ("KID x1000", False),
-    "swd_x1000": ("SWD x1000", False),
-}
-"""What best.pt may be kept by: name for people, and whether higher is better."""
-
-PERFECT: dict[Metric, float] = {"damage_x100": 1.5, "fd": 0.0, "coverage": 1.0, "kid_x1000": 0.0, "swd_x1000": 0.0}
-"""What cannot be bettered: of damage that of real anime faces."""
+KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
+"""What best.pt may be kept by, in the order in which it is told."""
 
 THUMBNAIL = 8
 """Parts of a face, each way, whose means `variety` and `drift` compare."""
@@ -325,13 +313,14 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Whether a metric gets better."""
-    name, higher = KEPT_BY[metric]
+    name, better, _, noise, perfect = METRICS[metric]
+    higher = better == "higher"
     where, values = curves.column(metric)
     if len(values) < 3:
         return None
-    left = np.maximum((values - PERFECT[metric]) * (-1 if higher else 1), 1e-3)  # what is left to do
+    left = np.maximum((values - perfect) * (-1 if higher else 1), 1e-3)  # what is left to do
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
-    as_good = (1 + NOISE) * left[best] + AT_LEAST[metric]
+    as_good = (1 + NOISE) * left[best] + noise
     good = int(np.argmax(left <= as_good))  # the first as good as the best, nearly
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
@@ -342,9 +331,9 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
     minutes = curves.column(metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
-    better = left[-1] <= (1 - NOISE) * left[past] - AT_LEAST[metric]
-    if not better or left[-1] > as_good:
-        short = "improving, with setbacks" if better else "worse than it was"
+    gained = left[-1] <= (1 - NOISE) * left[past] - noise
+    if not gained or left[-1] > as_good:
+        short = "improving, with setbacks" if gained else "worse than it was"
         short = "hardly improving" if left[-1] <= as_good else short
         text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images"
         return Diagnosis(
@@ -376,5 +365,5 @@ def _amount(value: float, unit: str) -> str:
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
     """A measurement in words, first the metric that best.pt is kept by."""
     first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
-    told = [f"{KEPT_BY[column][0]} {found[column]:.2f}" for column in (first, *others) if column in found]
+    told = [f"{METRICS[column].label} {found[column]:.2f}" for column in (first, *others) if column in found]
     return f"{told[0]} ({', '.join(told[1:])})"

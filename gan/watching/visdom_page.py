@@ -30,7 +30,7 @@ import numpy as np
 
 from gan.command_line import options_table
 from gan.watching import visdom_assets
-from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.watching.curves import METRICS, PANELS, Curves, Panel, histogram, smoothed
 
 if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
@@ -57,8 +57,7 @@ VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
 SPREAD_TITLE = "The discriminator's logits in the last steps"
 
 COMPARED = {
-    "damage_x100": ("damage x100", "lower is better", False),
-    "fd": ("FD", "lower is better", False),
+    **{name: (METRICS[name].label, f"{METRICS[name].better} is better", False) for name in ("damage_x100", "fd")},
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),
 }
