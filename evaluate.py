@@ -32,14 +32,11 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 from gan.watching.curves import METRICS
 
-FEW = 1000
-"""Faces of each kind below which a warning stands beside the numbers."""
-
+FEW = 1000  # faces of each kind below which a warning stands beside the numbers
 NOTE = "numbers in other features, or with other counts, do not compare"
-
-CURVE, GAP, SHOWN, PAIRS = 2000, 1000, 64, 8
-"""Most samples of a point of the curve over a run's checkpoints; most faces that the discriminator is asked about;
-samples in the report; pairs of each kind in it."""
+CURVE = 2000  # samples of a point of the curve over a run's checkpoints, at most
+GAP = 1000  # faces that the discriminator is asked about, at most
+SHOWN, PAIRS = 64, 8  # samples in the report; pairs of each kind in it
 
 
 @dataclasses.dataclass
@@ -69,8 +66,7 @@ class RealSide:
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
-    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))
-    """Indices of the faces that gave the floor."""
+    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the faces that gave the floor
 
     @property
     def n(self) -> int:

@@ -25,29 +25,16 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
 
-LEAST = 50
-"""Faces of each kind below which nothing is measured."""
-
-MOST_FACES = 2000
-"""Samples, and real faces, of an evaluation during training."""
-
-FIRST_SEED = 2**32
-"""Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
-
-HALVES = 10
-"""Random halves of the samples that give a metric's deviation."""
-
-TEXTURE_FACES, PATCHES = 4096, 16_384
-"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
-
-DAMAGE_FACES = 2048
-"""Faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then."""
-
-CHUNK = 64
-"""Faces that texture and spectrum look at in one go, at most."""
-
-COPY_SHARE, COPY_RATIO = (1, 5, 50), 0.5
-"""Percentiles of the distance to the nearest training face, and which share of a new face's distance is too near."""
+LEAST = 50  # faces of each kind below which nothing is measured
+MOST_FACES = 2000  # samples, and real faces, of an evaluation during training
+FIRST_SEED = 2**32  # seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these
+HALVES = 10  # random halves of the samples that give a metric's deviation
+TEXTURE_FACES = 4096  # of a set that texture and spectrum look at, at most
+PATCHES = 16_384  # patches of each level taken from them
+DAMAGE_FACES = 2048  # faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then
+CHUNK = 64  # faces that texture and spectrum look at in one go, at most
+COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
+COPY_RATIO = 0.5  # share of a new face's distance that is too near
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,15 +25,12 @@ from gan.images import to_tensor
 from gan.quality.damage import Damage
 
 BATCH = 100
-NARROW_BATCH = 20
-"""Of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache."""
-SIZE_OF_MEANS = 10**0.5
-"""What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
+NARROW_BATCH = 20  # of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache
+SIZE_OF_MEANS = 10**0.5  # divides EfficientNet-lite2's means: about their root mean square over anime faces
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
-STANDARD = "6726825d"
-"""First digits of the SHA-256 of the weights that FID is defined with."""
+STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that FID is defined with
 
 
 @dataclasses.dataclass(frozen=True)

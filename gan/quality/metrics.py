@@ -14,14 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-BLOCK = 500
-"""Rows of a matrix of distances that are held at once: more would not stay in the caches, and take twice as long."""
-
-PATCH = 7
-"""Side of the patches of the sliced Wasserstein distance, pixels."""
-
-PROJECTIONS, QUANTILES = 256, 1024
-"""Directions that patches are projected on, and points at which the distributions along them are compared."""
+BLOCK = 500  # rows of a matrix of distances held at once: more would not stay in the caches, and take twice as long
+PATCH = 7  # side of the patches of the sliced Wasserstein distance, pixels
+PROJECTIONS = 256  # directions that patches are projected on
+QUANTILES = 1024  # points at which the distributions along them are compared
 
 Gaussian = tuple[Tensor, Tensor]
 """Mean (F,) and symmetric root (F, F) of a covariance, in double precision."""

@@ -19,15 +19,9 @@ from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")
-BATCH = 64
-"""Latents a batch; always full, so that a face does not depend on how many are asked for."""
-
-
-TYPICAL_OF = 2048
-"""Samples by which it is told which are typical."""
-
-WORST = 0.05
-"""A sample is ranked by the logit that this share of its places, seen at three depths, is below."""
+BATCH = 64  # latents a batch; always full, so that a face does not depend on how many are asked for
+TYPICAL_OF = 2048  # samples by which it is told which are typical
+WORST = 0.05  # a sample is ranked by the logit that this share of its places, seen at three depths, is below
 
 
 @dataclasses.dataclass

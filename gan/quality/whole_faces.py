@@ -24,8 +24,7 @@ KNOWN = 1.5
 their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
 3.4."""
 
-ASKED = 256
-"""Faces that tell whether the others of a set are of that kind."""
+ASKED = 256  # faces that tell whether the others of a set are of that kind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,17 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-POINTS = 1000
-"""Points of a curve. When there are more, neighbours are averaged, so that memory and cost stay bounded."""
-
-SMOOTHED = 0.05
-"""Share of a curve's points that a smoothed one takes the mean of."""
-
-PLACES = ("step", "images_seen", "seconds")
-"""Columns that say where in the run a row is."""
-
-BINS = 40
-"""Of a histogram of logits."""
+POINTS = 1000  # of a curve: when there are more, neighbours are averaged, so that memory and cost stay bounded
+SMOOTHED = 0.05  # share of a curve's points that a smoothed one takes the mean of
+PLACES = ("step", "images_seen", "seconds")  # columns that say where in the run a row is
+BINS = 40  # of a histogram of logits
 
 
 class Measure(NamedTuple):
@@ -47,11 +40,8 @@ METRICS = {
 }
 """Columns of measurements, which are rare and never averaged."""
 
-BY_DAMAGE = "damage_x100"
-"""The metric that agrees with the eye, and is blind to variety."""
-
-ALIKE = 1.1
-"""FDs are alike where the greater is at most so many times the other."""
+BY_DAMAGE = "damage_x100"  # the metric that agrees with the eye, and is blind to variety
+ALIKE = 1.1  # FDs are alike where the greater is at most so many times the other
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
 
-PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
-"""Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""
+PROBED, LEAST_PROBED = 128, 64  # faces of each kind that the discriminator is asked about, at most and at least
+ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces it is asked about at once; at every which preview
 
 Kind = Literal[
     "early",
@@ -32,39 +32,24 @@ Kind = Literal[
     "stalled",
 ]
 
-EARLY_IMAGES = 10_000
-"""Before so many images nothing is said."""
-
-RECENT = 0.25
-"""Share of the run, its last part, that most rules look at."""
-
-COLLAPSED = 0.3
-"""Samples that are nearer to each other than this share of what faces are have collapsed."""
-
-WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
-"""Shares of pairs told apart by a discriminator that has won, has lost, and knows faces by heart; seen so often."""
-
-SURE, SMALL = 0.75, 2000
-"""Share of pairs told apart from which on mean logits mean something; and faces of which none are held out."""
-
-BY_HEART, TOO_WELL = 0.5, 0.99
-"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart; and coverage of
-the faces trained on that new faces would not reach (0.97 of them would have one of as many others near)."""
-
-NEAR, FAR = 4_000, 40_000
-"""Images between previews whose samples can be compared."""
-
-RESTLESS = 0.6
-"""A generator whose samples change by this share of what two of them differ, three times, does not settle."""
-
-NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
-"""A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
+EARLY_IMAGES = 10_000  # before so many images nothing is said
+RECENT = 0.25  # share of the run, its last part, that most rules look at
+COLLAPSED = 0.3  # samples that are nearer to each other than this share of what faces are have collapsed
+WON, LOST = 0.999, 0.6  # shares of pairs told apart by a discriminator that has won, and has lost
+KNOWN, MANY_EPOCHS = 0.975, 200  # the same of one that knows faces by heart; seen so often
+SURE = 0.75  # share of pairs told apart from which on mean logits mean something
+SMALL = 2000  # fewer faces than this, and none are held out
+BY_HEART = 0.5  # share of the way from faces to samples at which held-out ones lie if the others are known by heart
+TOO_WELL = 0.99  # coverage of the faces trained on that new faces would not reach: as many others give 0.97
+NEAR, FAR = 4_000, 40_000  # images between previews whose samples can be compared
+RESTLESS = 0.6  # samples that change by this share of what two of them differ, three times, do not settle
+NOISE = 0.03  # share by which a metric changes without being better
+STALE, STALE_SHARE = 3, 1.4  # so many measurements, and so much longer than it took, without a gain: stalled
 
 KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
 """What best.pt may be kept by, in the order in which it is told."""
 
-THUMBNAIL = 8
-"""Parts of a face, each way, whose means `variety` and `drift` compare."""
+THUMBNAIL = 8  # parts of a face, each way, whose means `variety` and `drift` compare
 
 
 class Probe:

@@ -23,22 +23,13 @@ from gan.files import write_text
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
 
-SIDE_SHARE, SPACED = 0.03, 500
-"""Measurements may take this share of the time, and previews what they leave of it, a third at least; those due
-earlier are put off. Nor do previews follow each other within this part of the time so far, so that a long run's folder
-is not full of them."""
-
-ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20
-"""Work that takes longer than this, and so many times longer than usual, did not work but slept, or was stopped."""
-
-LOGIT_STEPS = 16
-"""The histogram of the discriminator's logits is over so many steps."""
-
-DIAGNOSIS_SECONDS, SAID_SECONDS = 10.0, 60.0
-"""Between diagnoses of the curves; and at least between lines that say that the diagnosis has changed."""
-
-QUIET_SECONDS = 30.0
-"""Between status lines where nobody watches live: a file, CI."""
+SIDE_SHARE = 0.03  # of the time for measurements, and for previews what they leave of it, at least a third
+SPACED = 500  # previews keep this part of the time so far between them, so that a long run's folder is not full
+ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # what takes longer, and so many times longer than usual, has slept
+LOGIT_STEPS = 16  # the histogram of the discriminator's logits is over so many steps
+DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves
+SAID_SECONDS = 60.0  # between lines that say that the diagnosis has changed, at least
+QUIET_SECONDS = 30.0  # between status lines where nobody watches live: a file, CI
 
 
 class Output(Protocol):

@@ -19,20 +19,11 @@ from gan.files import as_word, write_text
 from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
 from gan.watching.health import Diagnosis
 
-SHARE = 0.003
-"""Rewriting takes this share of the time, about: it waits until it does."""
-
-INTERVAL, LONGEST = 10.0, 180.0
-"""Seconds between rewritings, at least and at most."""
-
-POINTS = 250
-"""Points of a curve that are drawn."""
-
-TIMES, LATENTS = 10, 8
-"""Rows of the picture of the same latents over time; latents in a row of a grid."""
-
-REFRESH = 30
-"""Seconds after which a browser looks at the page again while the run trains."""
+SHARE = 0.003  # rewriting takes this share of the time, about: it waits until it does
+INTERVAL, LONGEST = 10.0, 180.0  # seconds between rewritings, at least and at most
+POINTS = 250  # points of a curve that are drawn
+TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time; latents in a row of a grid
+REFRESH = 30  # seconds after which a browser looks at the page again while the run trains
 
 COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
 

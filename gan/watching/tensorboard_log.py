@@ -44,10 +44,8 @@ class TensorBoardLog:
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
-        self.written = _steps_in(folder)
-        """The steps whose rows the files have."""
-        self.step = 0
-        """Where the run was taken up, or taken back to."""
+        self.written = _steps_in(folder)  # the steps whose rows the files have
+        self.step = 0  # where the run was taken up, or taken back to
 
     def rewind(self, step: int) -> None:
         """Take back what is newer than `step`, with the next thing that is written; what is to be told stays so."""

@@ -29,11 +29,8 @@ import platformdirs
 from gan.files import replacing
 
 CDN = "https://unpkg.com"
-MARK = "animegan"
-"""A file that no other visdom server has, by which runs know one that another run has started."""
-
-CDN_SECONDS = 60.0
-"""How long fetching all files may take; one that does not answer within 5 seconds ends it."""
+MARK = "animegan"  # a file that no other visdom server has, by which runs know one that another run has started
+CDN_SECONDS = 60.0  # how long fetching all files may take; one that does not answer within 5 seconds ends it
 
 
 class Asset(NamedTuple):

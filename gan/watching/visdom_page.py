@@ -35,25 +35,15 @@ from gan.watching.curves import METRICS, PANELS, Curves, Panel, histogram, smoot
 if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
-INTERVAL = 6.0
-"""Seconds between sendings, at least."""
-
-SHARE = 0.004
-"""Sendings may take this share of the time; the interval grows until they keep to it."""
-
-TIMEOUT = 10.0
-"""Seconds that a server may take for an answer."""
-
-STARTING, CLOSING = 20.0, 6.0
-"""Seconds that a server, and the import of its client, may take to start; and those that the last sending may take."""
-
-WIDTH, HEIGHT = 460, 330
-"""Of a pane, pixels: three beside each other on a usual screen."""
+INTERVAL = 6.0  # seconds between sendings, at least
+SHARE = 0.004  # sendings may take this share of the time; the interval grows until they keep to it
+TIMEOUT = 10.0  # seconds that a server may take for an answer
+STARTING = 20.0  # seconds that a server, and the import of its client, may take to start
+CLOSING = 6.0  # seconds that the last sending may take
+WIDTH, HEIGHT = 460, 330  # of a pane, pixels: three beside each other on a usual screen
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
-
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
-
 SPREAD_TITLE = "The discriminator's logits in the last steps"
 
 COMPARED = {
@@ -63,9 +53,7 @@ COMPARED = {
 }
 """Columns of which runs in one environment are compared: title, unit, whether smoothed."""
 
-BLANK = np.full((64, 64, 3), 235, np.uint8)
-"""Keeps the place of a picture that is not there yet."""
-
+BLANK = np.full((64, 64, 3), 235, np.uint8)  # keeps the place of a picture that is not there yet
 PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
 
 
