@@ -12,6 +12,7 @@ POINTS = 1000  # of a curve: when there are more, neighbours are averaged, so th
 SMOOTHED = 0.05  # share of a curve's points that a smoothed one takes the mean of
 PLACES = ("step", "images_seen", "seconds")  # columns that say where in the run a row is
 BINS = 40  # of a histogram of logits
+SPREAD_TITLE = "The discriminator's logits in the last steps"
 
 
 class Measure(NamedTuple):

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from gan import images
 from gan.files import write_text
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
+from gan.watching.output import Output
 
 SIDE_SHARE = 0.03  # of the time for measurements, and for previews what they leave of it, at least a third
 SPACED = 500  # previews keep this part of the time so far between them, so that a long run's folder is not full
@@ -30,34 +31,6 @@ LOGIT_STEPS = 16  # the histogram of the discriminator's logits is over so many 
 DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves
 SAID_SECONDS = 60.0  # between lines that say that the diagnosis has changed, at least
 QUIET_SECONDS = 30.0  # between status lines where nobody watches live: a file, CI
-
-
-class Output(Protocol):
-    """Something else that shows a run, such as a page in a browser. It must take at once all that it is given."""
-
-    def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back lines for the user."""
-        ...
-
-    def rewind(self, step: int) -> None:
-        """Forget what is newer than `step`."""
-        ...
-
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8 of a step in place of the last one of that name."""
-        ...
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each."""
-        ...
-
-    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take the diagnosis of the curves, each time that there is a new one."""
-        ...
-
-    def close(self) -> list[str]:
-        """Show the last state; gives back lines for the user."""
-        ...
 
 
 class Monitor:

@@ -11,6 +11,7 @@ import numpy as np
 from config import ConfigError
 from gan.files import printable
 from gan.watching.health import Diagnosis
+from gan.watching.output import Output
 
 
 def writer_class() -> Callable[..., Any]:
@@ -28,7 +29,7 @@ def writer_class() -> Callable[..., Any]:
     return SummaryWriter
 
 
-class TensorBoardLog:
+class TensorBoardLog(Output):
     """Writes event files into a folder. What earlier sittings wrote there stays, and what they did not write is added.
 
     Args:
@@ -37,10 +38,9 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+        super().__init__()
         self.new_writer = writer_class()
         self.folder, self.options = folder, options
-        self.notices: list[str] = []
-        self.spread: dict[str, np.ndarray] = {}
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
@@ -61,9 +61,9 @@ class TensorBoardLog:
             self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
-            for kind, logits in self.spread.items():
+            for kind, logits in zip(("real", "fake"), self.spread or (), strict=False):
                 self._write("add_histogram", f"logits/{kind}", logits, step)
-            self.spread = {}
+            self.spread = None
             self._write("flush")  # a killed run must not lack what its checkpoint has
         told, self.notices = self.notices, []
         return told
@@ -72,10 +72,6 @@ class TensorBoardLog:
         """Take a picture (H, W, 3) uint8."""
         self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each; written with the next row."""
-        self.spread = {"real": real, "fake": fake}
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
         """Take what the curves mean; written where it has become another."""

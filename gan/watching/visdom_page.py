@@ -30,7 +30,8 @@ import numpy as np
 
 from gan.command_line import options_table
 from gan.watching import visdom_assets
-from gan.watching.curves import METRICS, PANELS, Curves, Panel, histogram, smoothed
+from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.output import Output
 
 if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
@@ -44,7 +45,6 @@ WIDTH, HEIGHT = 460, 330  # of a pane, pixels: three beside each other on a usua
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
-SPREAD_TITLE = "The discriminator's logits in the last steps"
 
 COMPARED = {
     **{name: (METRICS[name].label, f"{METRICS[name].better} is better", False) for name in ("damage_x100", "fd")},
@@ -57,7 +57,7 @@ BLANK = np.full((64, 64, 3), 235, np.uint8)  # keeps the place of a picture that
 PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
 
 
-class Page:
+class Page(Output):
     """A run's page: an environment on a visdom server.
 
     Args:
@@ -81,49 +81,17 @@ class Page:
         server: Server | None = None,
         heir: Callable[[], Server] | None = None,
     ) -> None:
+        super().__init__()
         self.address, self.port, self.env, self.options, self.server = address, port, env, options, server
         self.heir = heir
         self.run, self.shared = run, env != run
-        self.curves = Curves()
-        self.spread: tuple[np.ndarray, np.ndarray] | None = None
-        self.verdict = "Too early to say."
         self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
-        self.lock, self.wake, self.closing = threading.Lock(), threading.Event(), False
+        self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}
-        self.notices: list[str] = []
         self.lost = False
         self.client: Any = None  # the thread's, which imports it
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
-
-    # What the loop calls: quick, and never an error.
-
-    def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back what there is to tell the user."""
-        with self.lock:
-            self.curves.add(row)
-            told, self.notices = self.notices, []
-        return told
-
-    def rewind(self, step: int) -> None:
-        """Forget what is newer than a step."""
-        with self.lock:
-            self.curves.rewind(step)
-
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8; one that was not sent yet is replaced."""
-        with self.lock:
-            self.pictures[name] = (title, pixels)
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each."""
-        with self.lock:
-            self.spread = real, fake
-
-    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean."""
-        with self.lock:
-            self.verdict = verdict_text(diagnosis)
 
     def close(self) -> list[str]:
         """Send the last state, and end the server if it is ours; takes a few seconds at most."""
@@ -178,7 +146,7 @@ class Page:
         elif self.server is not None and self.server.restart():
             self.sent.clear()
         with self.lock:
-            pictures, spread, verdict = dict(self.pictures), self.spread, self.verdict
+            pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict)
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
             compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
@@ -273,8 +241,10 @@ def colour(i: int, opacity: float = 1.0) -> str:
     return f"rgba{(*PALETTE[i], opacity)}"
 
 
-def verdict_text(diagnosis: Diagnosis) -> str:
+def verdict_text(diagnosis: Diagnosis | None) -> str:
     """What the curves mean, in HTML."""
+    if diagnosis is None:
+        return "Too early to say."
     edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
     return (
         f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
