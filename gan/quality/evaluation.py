@@ -97,6 +97,7 @@ def face_set(
     return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
 
 
+@dataclasses.dataclass
 class RealStatistics:
     """Statistics of real faces, computed once and shared by all comparisons.
 
@@ -106,8 +107,9 @@ class RealStatistics:
         spectrum: (R,).
     """
 
-    def __init__(self, features: Tensor, textures: Mapping[int, metrics.Texture], spectrum: Tensor) -> None:
-        self.features, self.textures, self.spectrum = features, textures, spectrum
+    features: Tensor
+    textures: Mapping[int, metrics.Texture]
+    spectrum: Tensor
 
     @classmethod
     def of(cls, faces: FaceSet) -> RealStatistics:
@@ -332,7 +334,7 @@ def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
     else:
         some = torch.from_numpy(np.random.default_rng(0).permutation(len(training))[: len(fakes)])
         against = "training faces and their nearest other one"
-        usual = metrics.radii_among(training[some], training, 1) if len(training) > 1 else torch.full((1,), 1e9)
+        usual = metrics.radii(training[some], 1, training) if len(training) > 1 else torch.full((1,), 1e9)
     new = usual >= COPY_RATIO * usual.median()
     if twins := int((~new).sum()):
         against += f", {twins:,} left out that nearly equal one"

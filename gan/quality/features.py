@@ -9,6 +9,7 @@ import os
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,7 +105,9 @@ def measuring(
         CheckpointError: as `load`; or the file of the network that finds damage is missing or damaged.
         ConfigError: as `load`.
     """
-    network = damage_network(on)
+    network = Damage().eval()
+    checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)
+    network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(_sized(pixels))[:, None], on)
     try:
         old = kind is None and before is not None and before.startswith("faces")
@@ -117,39 +120,38 @@ def measuring(
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
 
-def damage_network(on: torch.device) -> Damage:
-    """The network that finds damage, on its device.
+def shipped(
+    path: Path, *required: str, use: str = "measures quality", without: str = "--eval_images=0"
+) -> dict[str, Any]:
+    """What a file that comes with the program holds.
+
+    Args:
+        path: the file.
+        required: what it must hold.
+        use: what it is for; told, like `without`, where it is missing.
+        without: options by which train.py does without it.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    if not DAMAGE.is_file():
+    if not path.is_file():
         raise CheckpointError(
-            f"{DAMAGE}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
-            "git checkout -- checkpoints; train.py does without it with --eval_images=0"
+            f"{path}: no such checkpoint; it comes with the program and {use}; fetch it again with "
+            f"git checkout -- checkpoints; train.py does without it with {without}"
         )
-    content = checkpoint.load(DAMAGE, required=("damage",))
-    network = Damage().eval()
-    checkpoint.load_weights(network, content["damage"], "damage", DAMAGE)
-    return device.place(network, on).requires_grad_(False)
+    return checkpoint.load(path, required=required)
 
 
 def _faces(on: torch.device) -> Extractor:
-    path = ENCODER
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
-            "git checkout -- checkpoints; train.py does without it with --eval_images=0 --typical=1"
-        )
-    content = checkpoint.load(path, required=("encoder",))
     encoder = Encoder()
-    checkpoint.load_weights(encoder, content["encoder"], "encoder", path)
+    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1")
+    checkpoint.load_weights(encoder, content["encoder"], "encoder", ENCODER)
     encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
 
     def network(pixels: Tensor) -> Tensor:
         return encoder(_sized(pixels).contiguous(memory_format=torch.channels_last))
 
-    return Extractor(f"faces {_digest(path)}", FEATURES, network, on)
+    return Extractor(f"faces {_digest(ENCODER)}", FEATURES, network, on)
 
 
 def _imagenet(on: torch.device) -> Extractor:

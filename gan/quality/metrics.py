@@ -153,13 +153,9 @@ def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield start, torch.cdist(a[start : start + BLOCK], b)
 
 
-def radii(features: Tensor, k: int = 5) -> Tensor:
-    """Distance from each to its k-th neighbour, itself not counted: (N,)."""
-    return radii_among(features, features, k)
-
-
-def radii_among(features: Tensor, among: Tensor, k: int) -> Tensor:
-    """Distance from each of some of `among` (M, F) to its k-th neighbour there, itself not counted: (N,)."""
+def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
+    """Distance from each to its k-th neighbour, itself not counted, among all of which they are some: (N,)."""
+    among = features if among is None else among
     return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
 
 
@@ -181,21 +177,20 @@ def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
     return {**levels, images.shape[-1]: images}
 
 
-def _binomial(channels: int, like: Tensor) -> Tensor:
+def _binomial(images: Tensor) -> Tensor:
     """The 5x5 binomial filter, one for each channel: (C, 1, 5, 5)."""
-    row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], dtype=like.dtype, device=like.device) / 16
-    return (row[:, None] * row).expand(channels, 1, 5, 5)
+    row = images.new_tensor([1.0, 4.0, 6.0, 4.0, 1.0]) / 16
+    return (row[:, None] * row).expand(images.shape[1], 1, 5, 5)
 
 
 def _shrink(images: Tensor) -> Tensor:
-    channels = images.shape[1]
-    return conv2d(pad(images, (2, 2, 2, 2), mode="reflect"), _binomial(channels, images), stride=2, groups=channels)
+    padded = pad(images, (2, 2, 2, 2), mode="reflect")
+    return conv2d(padded, _binomial(images), stride=2, groups=images.shape[1])
 
 
 def _enlarge(images: Tensor) -> Tensor:
-    channels = images.shape[1]
     wider = pad(images, (1, 1, 1, 1), mode="replicate")
-    larger = conv_transpose2d(wider, 4 * _binomial(channels, images), stride=2, padding=2, groups=channels)
+    larger = conv_transpose2d(wider, 4 * _binomial(images), stride=2, padding=2, groups=images.shape[1])
     return pad(larger, (0, 1, 0, 1), mode="replicate")[..., 2:-2, 2:-2]
 
 

@@ -15,9 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
-from gan import checkpoint
 from gan.quality import metrics
-from gan.quality.features import Extractor
+from gan.quality.features import Extractor, shipped
 
 KNOWN = 1.5
 """Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
@@ -64,12 +63,8 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     Raises:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
     """
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and tells which faces look whole; fetch it again "
-            "with git checkout -- checkpoints; train.py does without it with --typical=1"
-        )
-    content = checkpoint.load(path, required=("weights", "extractor", "mean", "covariance"))
+    needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
+    content = shipped(path, *needs, use=use, without="--typical=1")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "
