@@ -99,13 +99,7 @@ class Learnt:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure, say the numbers, and write them and a picture of them.
-
-    Args:
-        config: what to measure, against what, and where to write the report.
-
-    Returns:
-        What the JSON file holds.
+    """Measure, say the numbers, and write them and a picture of them; returns what the JSON file holds.
 
     Raises:
         UserError: faces or a checkpoint cannot be used, or the report not be written.
@@ -406,11 +400,8 @@ def table(result: Mapping[str, Any]) -> str:
     if n < FEW:
         lines.append(f"with fewer than {FEW:,} faces the numbers are rough; look at the floor beside them")
     lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
-    for name, (label, better, decimals, *_) in METRICS.items():
-        of = result["metrics"][name]
-        spread = f"{of['deviation']:.{decimals}f}"
-        floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
-        lines.append(f"{label:18}{of['value']:>10.{decimals}f}{spread:>8}{floor:>10}  {better}")
+    for label, value, deviation, floor, better in report.rows(result):
+        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
     return "\n".join(lines)
 
 
