@@ -39,21 +39,13 @@ COPY_RATIO = 0.5  # share of a new face's distance that is too near
 
 @dataclasses.dataclass(frozen=True)
 class FaceSet:
-    """A set of faces as the metrics need it.
+    """A set of faces as the metrics need it, see `metrics` and `gan.quality.damage`."""
 
-    Args:
-        features: (N, F).
-        patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
-        spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
-        counts: of how many faces each is the mean, (K,).
-        damage: how much of each face looks damaged, (M,), see `gan.quality.damage`.
-    """
-
-    features: Tensor
-    patches: Mapping[int, Tensor]
-    spectra: Tensor
-    counts: Tensor
-    damage: Tensor
+    features: Tensor  # (N, F)
+    patches: Mapping[int, Tensor]  # of each level of the pyramid, by its size: (P, C, 7, 7), in the order of the faces
+    spectra: Tensor  # mean radial spectra of the faces, some at a time, (K, R)
+    counts: Tensor  # of how many faces each is the mean, (K,)
+    damage: Tensor  # how much of each face looks damaged, (M,)
 
     @property
     def spectrum(self) -> Tensor:
@@ -67,13 +59,13 @@ def face_set(
     damage: Callable[[np.ndarray], Tensor],
     faces: int,
 ) -> FaceSet:
-    """Take a set of faces in, some at a time.
+    """Take a set of so many faces in, some at a time.
 
     Args:
-        batches: pixels (n, S, S, C) uint8, `faces` of them in all.
+        batches: their pixels (n, S, S, C) uint8.
         extract: pixels -> features.
         damage: pixels -> how much of each looks damaged.
-        faces: how many they are.
+        faces: how many they are in all.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -99,17 +91,11 @@ def face_set(
 
 @dataclasses.dataclass
 class RealStatistics:
-    """Statistics of real faces, computed once and shared by all comparisons.
+    """Statistics of real faces, computed once and shared by all comparisons."""
 
-    Args:
-        features: (N, F).
-        textures: of each level, by its size in pixels.
-        spectrum: (R,).
-    """
-
-    features: Tensor
-    textures: Mapping[int, metrics.Texture]
-    spectrum: Tensor
+    features: Tensor  # (N, F)
+    textures: Mapping[int, metrics.Texture]  # of each level, by its size in pixels
+    spectrum: Tensor  # (R,)
 
     @classmethod
     def of(cls, faces: FaceSet) -> RealStatistics:
@@ -175,12 +161,7 @@ def deviations(
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
     The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
-    not coverage, of which half as many samples have less: see `metrics.coverage_deviation`.
-
-    Args:
-        reals: the real faces.
-        fakes: the samples.
-        done: called after each half.
+    not coverage, of which half as many samples have less: `metrics.coverage_deviation`. `done` is called after each.
     """
     found: dict[str, list[float]] = {}
     groups, looked = len(fakes.spectra), int(fakes.counts.sum())
@@ -266,14 +247,7 @@ class Evaluator:
         """Compare metrics with the best so far, and keep them as the best where they are better.
 
         Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
-        states whose FD is like the least so far.
-
-        Args:
-            found: the metrics.
-            fds: every FD of the run so far.
-
-        Returns:
-            True where they are the best.
+        states whose FD is like the least so far; `fds` are all of the run.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
@@ -300,18 +274,13 @@ def _seconds(work: Callable[[], object]) -> float:
 class Copying:
     """The distance of samples to the faces that were trained on.
 
-    Args:
-        ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
-        against: what the new faces are; those that nearly equal a training face, as other versions of one picture,
-            are none.
-        nearest: index among the training faces of each sample's nearest, (N,).
-        distances: to it, (N,).
+    New faces that nearly equal a training face, as other versions of one picture, are none.
     """
 
-    ratios: Mapping[int, float]
-    against: str
-    nearest: Tensor
-    distances: Tensor
+    ratios: Mapping[int, float]  # percentiles of the samples' distances, over the same of new faces
+    against: str  # what the new faces are
+    nearest: Tensor  # index among the training faces of each sample's nearest, (N,)
+    distances: Tensor  # to it, (N,)
 
     @property
     def copied(self) -> bool:
@@ -367,23 +336,14 @@ def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The real faces that come with the program: no pictures, only their statistics.
+    """The real faces that come with the program: no pictures, only their statistics."""
 
-    Args:
-        reals: one lot.
-        other: features of another lot, for the floor, (N, F).
-        floor: what the other lot gives, whole.
-        n: faces of each lot that the file has.
-        extractor: name of the extractor that made the features.
-        about: what they are, in words.
-    """
-
-    reals: RealStatistics
-    other: Tensor
-    floor: Mapping[str, float]
-    n: int
-    extractor: str
-    about: str
+    reals: RealStatistics  # one lot
+    other: Tensor  # features of another lot, for the floor, (N, F)
+    floor: Mapping[str, float]  # what the other lot gives, whole
+    n: int  # faces of each lot that the file has
+    extractor: str  # name of the extractor that made the features
+    about: str  # what they are, in words
 
 
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:

@@ -36,22 +36,13 @@ STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that FID is 
 
 @dataclasses.dataclass(frozen=True)
 class Extractor:
-    """Turns faces into features.
+    """Turns faces into features; `damage` tells how much of each looks damaged, (N,), see `gan.quality.damage`."""
 
-    Args:
-        name: says which features these are; those of different names do not compare.
-        width: numbers in a feature vector.
-        network: uint8 pixels (N, H, W, C) on its device -> (N, width).
-        device: where it computes.
-        batch: faces it gets at a time.
-        damage: pixels -> how much of each face looks damaged, (N,), see `gan.quality.damage`.
-    """
-
-    name: str
-    width: int
-    network: Callable[[Tensor], Tensor]
+    name: str  # says which features these are; those of different names do not compare
+    width: int  # numbers in a feature vector
+    network: Callable[[Tensor], Tensor]  # uint8 pixels (N, H, W, C) on its device -> (N, width)
     device: torch.device
-    batch: int = BATCH
+    batch: int = BATCH  # faces it gets at a time
     damage: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
@@ -123,16 +114,10 @@ def measuring(
 def shipped(
     path: Path, *required: str, use: str = "measures quality", without: str = "--eval_images=0"
 ) -> dict[str, Any]:
-    """What a file that comes with the program holds.
-
-    Args:
-        path: the file.
-        required: what it must hold.
-        use: what it is for; told, like `without`, where it is missing.
-        without: options by which train.py does without it.
+    """What a file that comes with the program holds, among it all that is required.
 
     Raises:
-        CheckpointError: the file is missing or damaged.
+        CheckpointError: it is missing or damaged; says what it is of use for, and how train.py does without it.
     """
     if not path.is_file():
         raise CheckpointError(
@@ -220,16 +205,9 @@ def _digest(path: Path) -> str:
 def of_pack(
     extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
 ) -> Tensor:
-    """Features of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
+    """Features (N, F) of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
 
-    Args:
-        extractor: what computes them.
-        pack: the faces.
-        indices: which faces, (N,).
-        done: called with a number of faces whenever so many more are known.
-
-    Returns:
-        (N, F) float32.
+    `done` is called with a number of faces whenever so many more are known.
     """
     known = _kept(extractor, pack)
     missing = indices[np.isnan(known[indices]).any(1)]  # a row that was being written in a crash has some

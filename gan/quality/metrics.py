@@ -71,10 +71,7 @@ def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
 def kernel_distance(real: Tensor, fake: Tensor, real_kernel: float | None = None) -> float:
     """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
 
-    Args:
-        real: (N, F), N > 1.
-        fake: (M, F), M > 1.
-        real_kernel: `mean_kernel(real)`, where it is known.
+    Of two faces each at least; `real_kernel` is `mean_kernel(real)`, where it is known.
     """
     own = mean_kernel(real) if real_kernel is None else real_kernel
     return own + mean_kernel(fake) - 2 * mean_kernel(real, fake)
@@ -127,12 +124,7 @@ def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
     """Standard error of the coverage over the choice of fakes, by the jackknife, which rather gives too much.
 
     Right where few reals are covered, up to 1.7 times too much where nearly all are (Efron and Stein 1981: never less
-    than it is, in the mean).
-
-    Args:
-        real: (N, F).
-        fake: (M, F).
-        real_radii: `radii(real, k)`.
+    than it is, in the mean). `real_radii` is `radii(real, k)`.
     """
     lost = torch.zeros(len(fake), device=fake.device)  # reals that would not be covered without this fake
     for start, distances in _distances(real, fake):
@@ -205,17 +197,11 @@ def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Texture:
-    """The distribution of patches of real faces along random directions.
+    """The distribution of patches of real faces along random directions."""
 
-    Args:
-        mean: of each channel, (1, C, 1, 1).
-        deviation: of each channel, (1, C, 1, 1).
-        quantiles: of the projected patches, normalised by those two: (QUANTILES, PROJECTIONS).
-    """
-
-    mean: Tensor
-    deviation: Tensor
-    quantiles: Tensor
+    mean: Tensor  # of each channel, (1, C, 1, 1)
+    deviation: Tensor  # of each channel, (1, C, 1, 1)
+    quantiles: Tensor  # of the projected patches, normalised by those two: (QUANTILES, PROJECTIONS)
 
 
 def texture(patches: Tensor) -> Texture:
@@ -230,11 +216,7 @@ def sliced_wasserstein(real: Texture, fake: Tensor) -> float:
 
     Sees texture, blur and grids, and needs no features. Patches are normalised by mean and deviation of each channel of
     the reals, for both sets, so that a difference in contrast counts too; there each set has its own. The distributions
-    are compared at 1,024 quantiles, so that the sets may differ in size.
-
-    Args:
-        real: texture of the reals.
-        fake: (N, C, 7, 7).
+    are compared at 1,024 quantiles, so that the sets may differ in size: `fake` is (N, C, 7, 7).
     """
     return (_quantiles((fake - real.mean) / real.deviation) - real.quantiles).abs().mean().item()
 

@@ -130,11 +130,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Tell which of `known` are among the half nearest to their middle; and give a function that tells it of others.
-
-    Args:
-        known: features, (N, F).
-    """
+    """Tell which of some features (N, F) are in the half nearest to their middle; a function tells it of others."""
     if not known.shape[1] or len(known) < 2:
         return torch.ones(len(known), dtype=torch.bool), lambda some: torch.ones(len(some), dtype=torch.bool)
     distance = metrics.mahalanobis(known.double().mean(0), torch.cov(known.double().T))

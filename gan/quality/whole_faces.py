@@ -28,17 +28,11 @@ ASKED = 256  # faces that tell whether the others of a set are of that kind
 
 @dataclasses.dataclass(frozen=True)
 class WholeFaces:
-    """Says how whole faces look.
+    """Says how whole faces look."""
 
-    Args:
-        extractor: what it sees in them.
-        weights: of the regression, (F,).
-        distance: features (N, F) -> squared Mahalanobis distances from real anime faces, (N,).
-    """
-
-    extractor: Extractor
-    weights: Tensor
-    distance: Callable[[Tensor], Tensor]
+    extractor: Extractor  # what it sees in them
+    weights: Tensor  # of the regression, (F,)
+    distance: Callable[[Tensor], Tensor]  # features (N, F) -> squared Mahalanobis distances from real anime faces, (N,)
 
     def scores(self, seen: Tensor) -> np.ndarray:
         """Features (N, F) -> a score for each face, (N,), without a unit: the greater, the more whole it looks."""
@@ -54,11 +48,7 @@ class WholeFaces:
 
 
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
-    """What comes with the program.
-
-    Args:
-        extractor: of the features called `faces`.
-        path: its file.
+    """What comes with the program, for the features called `faces`.
 
     Raises:
         CheckpointError: a file is missing, damaged, or was made for another encoder.

@@ -47,21 +47,13 @@ ALIKE = 1.1  # FDs are alike where the greater is at most so many times the othe
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that are shown together.
+    """Curves that are shown together."""
 
-    Args:
-        title: what they are.
-        unit: of their values.
-        columns: of log.jsonl, with their names for people.
-        smooth: whether a smoothed curve is shown over each raw one.
-        scale: their values are multiplied by this.
-    """
-
-    title: str
-    unit: str
-    columns: Mapping[str, str]
-    smooth: bool = False
-    scale: float = 1.0
+    title: str  # what they are
+    unit: str  # of their values
+    columns: Mapping[str, str]  # of log.jsonl, with their names for people
+    smooth: bool = False  # whether a smoothed curve is shown over each raw one
+    scale: float = 1.0  # their values are multiplied by this
 
 
 def _labels(*metrics: str) -> dict[str, str]:

@@ -20,16 +20,7 @@ PROBED, LEAST_PROBED = 128, 64  # faces of each kind that the discriminator is a
 ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces it is asked about at once; at every which preview
 
 Kind = Literal[
-    "early",
-    "balanced",
-    "collapsed",
-    "won",
-    "lost",
-    "memorised",
-    "oscillating",
-    "improving",
-    "wavering",
-    "stalled",
+    "early", "balanced", "collapsed", "won", "lost", "memorised", "oscillating", "improving", "wavering", "stalled"
 ]
 
 EARLY_IMAGES = 10_000  # before so many images nothing is said
@@ -112,11 +103,8 @@ def distances(thumbs: np.ndarray) -> np.ndarray:
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
     """How far apart samples are: the median distance to the nearest other one, over the same of real faces.
 
-    About 1 where samples differ as much as faces do, near 0 where they are all alike.
-
-    Args:
-        samples: thumbnails, (N, F).
-        reals: thumbnails of about as many faces, (M, F).
+    About 1 where samples differ as much as faces do, near 0 where they are all alike. Of thumbnails, (N, F), of about
+    as many faces as samples.
     """
     of_samples, of_reals = (np.median(distances(of).min(1)) for of in (samples, reals))
     return float(of_samples / max(of_reals, 1e-9))
@@ -125,11 +113,7 @@ def variety(samples: np.ndarray, reals: np.ndarray) -> float:
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
     """How much samples have changed: the median distance to what their latents gave before, over that of two samples.
 
-    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces.
-
-    Args:
-        samples: thumbnails, (N, F).
-        before: those of the same latents at the last preview, (N, F).
+    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Of thumbnails, (N, F).
     """
     moved = np.sqrt(((samples - before) ** 2).mean(1))
     apart = distances(samples)[np.triu_indices(len(samples), 1)]
@@ -138,17 +122,11 @@ def drift(samples: np.ndarray, before: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What a run's curves mean.
+    """What a run's curves mean."""
 
-    Args:
-        kind: which rule.
-        short: a few words, for the status line.
-        text: what is happening and what to do, a sentence or two.
-    """
-
-    kind: Kind
-    short: str
-    text: str
+    kind: Kind  # which rule
+    short: str  # a few words, for the status line
+    text: str  # what is happening and what to do, a sentence or two
 
     @property
     def trouble(self) -> bool:
@@ -157,16 +135,9 @@ class Diagnosis:
 
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
-    """Say what a run's curves mean: the first rule that holds, the gravest first.
+    """Say what the curves mean of a run on so many faces: the first rule that holds, the gravest first.
 
     What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
-
-    Args:
-        curves: of the run so far.
-        config: its options.
-        faces: how many it is trained on.
-        folder: where it lives.
-        finished: whether it has come to its end.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
@@ -331,7 +302,9 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
     gain = left[-1] * (1 - 2 ** min(power, 0.0))
     if not annealed:
         expected = values[-1] + (gain if higher else -gain)
-        text += f"; as much time again, {_amount(minutes[-1], 'minute')}, would bring it to about {expected:.3g}"
+        count = max(1, round(minutes[-1]))
+        again = f"{count} minute{'s' if count > 1 else ''}"
+        text += f"; as much time again, {again}, would bring it to about {expected:.3g}"
     per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
     rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
     return Diagnosis("improving", f"improving, {name} {_short(rate)} {'more' if higher else 'less'} {unit}", f"{text}.")
@@ -340,11 +313,6 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
 def _short(value: float) -> str:
     """A number with two digits that matter, without an exponent."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _amount(value: float, unit: str) -> str:
-    count = max(1, round(value))
-    return f"{count} {unit}{'s' if count > 1 else ''}"
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:

@@ -150,7 +150,9 @@ class Page(Output):
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
             compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
-            self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), image_look(title, pixels))
+            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two beside each other
+            look = {"title": title, "jpgquality": 90, "width": WIDTH, "height": height}
+            self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), look)
         self._pane("verdict", verdict, self.client.text, verdict, VERDICT_LOOK)
         self._pane("options", self.options, self.client.text, options_table(self.options), OPTIONS_LOOK)
         for name, curves in panels.items():
@@ -219,12 +221,6 @@ class Page(Output):
         if answer == "win does not exist":
             look = curve_look(f"All runs: {title}", "images seen", unit, [name], None)
             self.client.line(values, images_seen, **window, opts={**look, "markers": len(values) < 3, "markersize": 5})
-
-
-def image_look(title: str, pixels: np.ndarray) -> dict[str, Any]:
-    """How a picture is shown: small enough for two beside each other."""
-    height, width, _ = pixels.shape
-    return {"title": title, "jpgquality": 90, "width": WIDTH, "height": WIDTH * height / width + 30}
 
 
 def curve_look(
@@ -370,14 +366,7 @@ def is_taken(port: int) -> bool:
 
 
 def open_page(address: str, port: int, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
-    """Open a run's page on a running server, else on one of our own.
-
-    Args:
-        address: of the server, without its port: http://localhost.
-        port: of the server.
-        env: name of the environment.
-        run: name of the run; the environment's by default.
-        options: the run's options, shown as text.
+    """Open a run's page, see `Page`, on a running server, else on one of our own.
 
     Returns:
         The page, None where there can be none; and what to tell the user.
