@@ -46,16 +46,8 @@ class Subject:
     sampler: Sampler | None
     pack: Pack | None
     about: str
-
-    @property
-    def size(self) -> int:
-        """Height and width of its faces, pixels."""
-        return self.sampler.model.image_size if self.sampler else self.pack.pixels.shape[1] if self.pack else 0
-
-    @property
-    def channels(self) -> int:
-        """3 for colour, 1 for grey."""
-        return self.sampler.model.channels if self.sampler else 3
+    size: int  # height and width of its faces, pixels
+    channels: int  # 3 for colour, 1 for grey
 
 
 @dataclasses.dataclass
@@ -151,12 +143,13 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
                 "leave the option out"
             )
         name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
-        return Subject(sampler, None, f"{name}, {sampler.images_seen:,} images seen")
+        about = f"{name}, {sampler.images_seen:,} images seen"
+        return Subject(sampler, None, about, sampler.model.image_size, sampler.model.channels)
     pack = open_pack(config.fake, config.image_size or SIZE)
     n = len(pack.pixels)
     if n < LEAST:
         raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
-    return Subject(None, pack, printable(str(config.fake)))
+    return Subject(None, pack, printable(str(config.fake)), pack.pixels.shape[1], 3)
 
 
 def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:

@@ -149,11 +149,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How the discriminator's logits are spread.
-
-    Args:
-        real: logits of faces, (N,); those that are no numbers are left out.
-        fake: logits of samples, (M,), likewise.
+    """How the logits of faces (N,) and of samples (M,) are spread; those that are no numbers are left out.
 
     Returns:
         The bins' edges (B + 1,), and the share of each kind in each bin, (B,).

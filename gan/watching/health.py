@@ -44,10 +44,10 @@ THUMBNAIL = 8  # parts of a face, each way, whose means `variety` and `drift` co
 
 
 class Probe:
-    """What is asked of the networks at each preview; always about the same faces.
+    """What is asked of the networks at each preview; always about the same faces, some of those that it is given.
 
     Args:
-        seen: faces trained on, (N, S, S, C) uint8, of which it takes some.
+        seen: faces trained on, (N, S, S, C) uint8.
         held_out: faces held out, likewise.
     """
 

@@ -142,14 +142,10 @@ class Monitor:
         self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
-        """Seconds of something that count: not those in which the computer slept in the middle of it.
-
-        Args:
-            what: kind of work, to be told from others that take longer.
-            took: seconds by the clock.
+        """Seconds of a kind of work that count: not those in which the computer slept in the middle of it.
 
         Returns:
-            As many, or where it must have slept as it usually takes; the rest then counts nowhere.
+            As many as it took, or where it must have slept as it usually takes; the rest then counts nowhere.
         """
         usual = self.usual.get(what, math.inf)
         if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
@@ -234,12 +230,15 @@ class Monitor:
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
+        left = max(0, total - seen) / rate  # to the end of the last epoch, or of the budget if that comes first
+        if self.ends is not None:
+            left = max(0.0, min(left, self.ends - self.seconds))
         limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
         parts = {
             "epoch": f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
             "seen": f"{seen:,} images",
             "rate": f"{rate:.0f}/s",
-            "left": f"{_duration(self._left(max(0, total - seen) / rate))} left",
+            "left": f"{_duration(left)} left",
             **{name: f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row},
             "data": f"data {100 * row['data_wait']:.0f}%",
             **({"verdict": self.diagnosis.short} if self.diagnosis is not None else {}),
@@ -250,10 +249,6 @@ class Monitor:
         elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             self._print(self.status, sys.stderr)
-
-    def _left(self, seconds: float) -> float:
-        """Seconds to the end of the last epoch or of the budget, whichever comes first."""
-        return seconds if self.ends is None else max(0.0, min(seconds, self.ends - self.seconds))
 
     def say(self, text: str) -> None:
         """A line for the user, above the status line."""
@@ -288,13 +283,7 @@ class Monitor:
         self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
     def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
-        """Write a grid of samples.
-
-        Args:
-            step: names the file.
-            pixels: the samples, (N, S, S, 3) uint8.
-            since: `time.perf_counter()` from before they were drawn, to account for their cost.
-        """
+        """Write a grid of samples, (N, S, S, 3) uint8; accounts for their cost since `since`, by `perf_counter`."""
         path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
         for output in self.outputs:
             output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid, step)

@@ -99,19 +99,15 @@ class RunReport(Output):
         return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
+        before, self.said = self.said, ""
         try:
             write_text(self.path, self._page(training))
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
-            told = (
+            self.said = (
                 f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
                 f"see that there is room and that {self.path.parent} can be written to"
             )
-            if told == self.said:
-                return []
-            self.said = told
-            return [told]
-        self.said = ""
-        return []
+        return [self.said] if self.said not in ("", before) else []
 
     def _page(self, training: bool) -> str:
         images_seen, seconds = self.curves.column("seconds")
