@@ -211,8 +211,8 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:  # of texture it is known for all of them only
-        damage = torch.tensor([reference.floor["damage_x100"] / 100])  # a mean, whatever their number
-        floor = evaluation.with_damage(reference.reals.measure_features(reference.other), damage)
+        damage = reference.floor["damage_x100"]  # a mean, whatever their number
+        floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 

@@ -50,7 +50,7 @@ class FaceSet:
     @property
     def spectrum(self) -> Tensor:
         """The mean radial spectrum of all faces that were looked at, (R,)."""
-        return mean_spectrum(self.spectra, self.counts)
+        return (self.spectra * self.counts[:, None]).sum(0) / self.counts.sum()
 
 
 def face_set(
@@ -120,8 +120,8 @@ class RealStatistics:
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
         """Every metric of `fakes`, by its name in METRICS."""
-        found = self.measure_features(fakes.features) | self.measure_texture(fakes.patches, fakes.spectrum)
-        return with_damage(found, fakes.damage)
+        texture = self.measure_texture(fakes.patches, fakes.spectrum)
+        return {**self.measure_features(fakes.features), **texture, "damage_x100": 100 * fakes.damage.mean().item()}
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """The metrics that compare features (M, F)."""
@@ -134,25 +134,9 @@ class RealStatistics:
     def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
         """The metrics that compare pixels: the mean over the levels, and the mean distance of spectra in decibels."""
         found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
-        return {
-            "swd_x1000": 1000 * sum(found) / len(found),
-            "spectrum_db": spectrum_distance(self.spectrum, spectrum),
-        }
-
-
-def with_damage(found: Mapping[str, float], damage: Tensor) -> dict[str, float]:
-    """Metrics, and how much of faces looks damaged, (M,), in the mean, %."""
-    return {**found, "damage_x100": 100 * damage.mean().item()}
-
-
-def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:
-    """The mean (R,) of spectra (K, R) that are means of `counts` faces, (K,)."""
-    return (spectra * counts[:, None]).sum(0) / counts.sum()
-
-
-def spectrum_distance(real: Tensor, fake: Tensor) -> float:
-    """Mean distance of two radial spectra (R,) over all frequencies but 0, decibels."""
-    return (10 * (fake[1:] / real[1:].clamp(min=1e-12)).clamp(min=1e-12).log10()).abs().mean().item()
+        ratios = (spectrum[1:] / self.spectrum[1:].clamp(min=1e-12)).clamp(min=1e-12)  # at all frequencies but 0
+        decibels = (10 * ratios.log10()).abs().mean().item()
+        return {"swd_x1000": 1000 * sum(found) / len(found), "spectrum_db": decibels}
 
 
 def deviations(
@@ -168,15 +152,14 @@ def deviations(
     for i in range(HALVES):
         random = np.random.default_rng(i)
         some = torch.from_numpy(random.permutation(len(fakes.features))[: len(fakes.features) // 2])
-        values = reals.measure_features(fakes.features[some])
         chosen = torch.from_numpy(random.permutation(groups)[: groups // 2])
         patches = {}
         for size, all_patches in fakes.patches.items():
             parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
             patches[size] = torch.cat([parts[group] for group in chosen])
-        values |= reals.measure_texture(patches, mean_spectrum(fakes.spectra[chosen], fakes.counts[chosen]))
-        values = with_damage(values, fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]])
-        for name, value in values.items():
+        damage = fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]]
+        half = FaceSet(fakes.features[some], patches, fakes.spectra[chosen], fakes.counts[chosen], damage)
+        for name, value in reals.measure(half).items():
             found.setdefault(name, []).append(value)
         done(1)
     spread = {name: float(np.std(values, ddof=1)) for name, values in found.items()}
