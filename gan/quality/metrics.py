@@ -94,13 +94,8 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
     A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
     of fakes in the real manifold; recall: the other way round; density: balls of reals that a fake is in, over k;
-    coverage: share of real balls with a fake in them.
-
-    Args:
-        real: (N, F), N > k.
-        fake: (M, F), M > k.
-        k: which neighbour.
-        real_radii: `radii(real, k)`, where they are known.
+    coverage: share of real balls with a fake in them. There are more than k of each; `real_radii` is `radii(real, k)`,
+    where they are known.
     """
     if real_radii is None:
         real_radii = radii(real, k)

@@ -140,11 +140,7 @@ def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def load(path: Path, on: torch.device) -> Sampler:
-    """Load what draws and ranks samples.
-
-    Args:
-        path: a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
-        on: where to draw.
+    """Load what draws and ranks samples from a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
 
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.

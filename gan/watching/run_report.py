@@ -66,13 +66,7 @@ minutes; last {{ now }}. Where that is long ago it was killed, and <code>{{ agai
 
 
 class RunReport(Output):
-    """Writes `report.html` into a run's folder.
-
-    Args:
-        folder: of the run.
-        options: shown as text.
-        samples: folder of the preview grids; those of earlier sittings are taken from there.
-    """
+    """Writes `report.html` into a run's folder, with its options; the preview grids are taken from `samples`."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
         super().__init__()

@@ -30,12 +30,7 @@ def writer_class() -> Callable[..., Any]:
 
 
 class TensorBoardLog(Output):
-    """Writes event files into a folder. What earlier sittings wrote there stays, and what they did not write is added.
-
-    Args:
-        folder: for the event files.
-        options: shown as text.
-    """
+    """Writes event files into a folder. What earlier sittings wrote stays there, and what they did not is added."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
         super().__init__()

@@ -271,12 +271,7 @@ def connect(address: str, port: int, env: str) -> Any:
 
 
 class Server:
-    """A visdom server of our own, on 127.0.0.1, that ends with this process.
-
-    Args:
-        port: where it listens.
-        static: the page's files.
-    """
+    """A visdom server of our own, on a port of 127.0.0.1, that ends with this process; `static` has the page."""
 
     def __init__(self, port: int, static: Path) -> None:
         self.port, self.static = port, static
