@@ -13,6 +13,7 @@ SMOOTHED = 0.05  # share of a curve's points that a smoothed one takes the mean 
 PLACES = ("step", "images_seen", "seconds")  # columns that say where in the run a row is
 BINS = 40  # of a histogram of logits
 SPREAD_TITLE = "The discriminator's logits in the last steps"
+COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # of the curves of a panel
 
 
 class Measure(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.files import as_word, write_text
-from gan.watching.curves import PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
 SHARE = 0.003  # rewriting takes this share of the time, about: it waits until it does
@@ -24,8 +24,6 @@ INTERVAL, LONGEST = 10.0, 180.0  # seconds between rewritings, at least and at m
 POINTS = 250  # points of a curve that are drawn
 TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time; latents in a row of a grid
 REFRESH = 30  # seconds after which a browser looks at the page again while the run trains
-
-COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">

@@ -30,7 +30,7 @@ import numpy as np
 
 from gan.command_line import options_table
 from gan.watching import visdom_assets
-from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ COMPARED = {
 """Columns of which runs in one environment are compared: title, unit, whether smoothed."""
 
 BLANK = np.full((64, 64, 3), 235, np.uint8)  # keeps the place of a picture that is not there yet
-PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
+PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
 
 
 class Page(Output):
@@ -186,7 +186,7 @@ class Page(Output):
     def _curves(self, name: str, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         longest = max(curves.values(), key=lambda points: len(points[0]))[0]
         drawn = {label: np.interp(longest, *points) for label, points in curves.items()}
-        colours = [PALETTE[i] for i in range(len(drawn))]
+        colours = PALETTE[: len(drawn)]
         quiet = {}
         if panel.smooth:
             raw = {f"{label}, raw": values for label, values in drawn.items()}
@@ -207,7 +207,7 @@ class Page(Output):
         fill = {
             kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": colour(i)}} for i, kind in enumerate(shares)
         }
-        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), list(PALETTE[:2]))
+        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), PALETTE[:2])
         look["traceopts"] = {"plotly": fill}
         values = 100 * np.stack(list(shares.values()), axis=1)
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
@@ -223,9 +223,7 @@ class Page(Output):
             self.client.line(values, images_seen, **window, opts={**look, "markers": len(values) < 3, "markersize": 5})
 
 
-def curve_look(
-    title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, int, int]] | None
-) -> dict[str, Any]:
+def curve_look(title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, ...]] | None) -> dict[str, Any]:
     """How curves are shown; without colours they get plotly's."""
     look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
     look |= {"width": WIDTH, "height": HEIGHT}
