@@ -40,7 +40,7 @@ class Sampler:
     images_seen: int = 0
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
-    missing: ConfigError = dataclasses.field(default_factory=lambda: ConfigError("no discriminator to choose by"))
+    missing: ConfigError | None = None
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
@@ -73,7 +73,7 @@ class Sampler:
             ConfigError: there is neither a score nor a discriminator.
         """
         if score is None and self.discriminator is None:
-            raise self.missing
+            raise self.missing or ConfigError("no discriminator to choose by")
 
         def judged() -> Iterator[Tensor]:
             """A score for each sample, and the features by which it is typical, (n, 1 + F)."""
@@ -149,11 +149,11 @@ def load(path: Path, on: torch.device) -> Sampler:
     content = checkpoint.load(path, on)
     try:
         model = ModelConfig(**content["model"])
-        generator, discriminator, missing = Generator(model), None, {}
+        generator, discriminator, missing = Generator(model), None, None
         try:
             discriminator = Discriminator(model)
         except ConfigError as error:  # drawing alone needs no package of its encoder
-            missing = {"missing": error}
+            missing = error
     except (TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
@@ -163,8 +163,8 @@ def load(path: Path, on: torch.device) -> Sampler:
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
     known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
     origin = {**known, **content["faces"]} if "faces" in content else {}
-    about = {"images_seen": content["images_seen"], "origin": origin, **missing}
-    return _sampler(generator, discriminator, model, on, **about)
+    seen = content["images_seen"]
+    return _sampler(generator, discriminator, model, on, images_seen=seen, origin=origin, missing=missing)
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
