@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -242,11 +242,10 @@ def take_samples(
                 first.append(pixels)
             if of_copies:
                 seen.append(of_copies(pixels))
-            progress.update(len(pixels))
             return extractor(pixels)
 
         seeds = range(config.seed, config.seed + real.n)
-        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n, progress.update)
         copies = of_copies and (of_copies, torch.cat(seen))
         return Samples(faces, copies, np.concatenate(first)[:GAP], again)
 
@@ -351,8 +350,8 @@ def checkpoint_history(
         if other.images_seen in points or not 0 < other.images_seen <= present:
             continue
         with bar(path.name, n) as progress:
-            seen = progress_of(other.faces(range(config.seed, config.seed + n)), progress)
-            faces = evaluation.face_set(seen, extractor, extractor.damage, n)
+            seen = other.faces(range(config.seed, config.seed + n))
+            faces = evaluation.face_set(seen, extractor, extractor.damage, n, progress.update)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
         shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
         show(f"{path.name}: {other.images_seen:,} images seen, {shown} ({n:,} samples)")
@@ -361,13 +360,6 @@ def checkpoint_history(
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
         f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(config.fake),
     }
-
-
-def progress_of(batches: Iterable[np.ndarray], progress: tqdm) -> Iterator[np.ndarray]:
-    """The same batches; the bar moves as they come."""
-    for batch in batches:
-        yield batch
-        progress.update(len(batch))
 
 
 def measured_in_training(run: Path) -> list[dict[str, float]]:

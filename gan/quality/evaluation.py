@@ -58,6 +58,7 @@ def face_set(
     extract: Callable[[np.ndarray], Tensor],
     damage: Callable[[np.ndarray], Tensor],
     faces: int,
+    done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
     """Take a set of so many faces in, some at a time.
 
@@ -66,6 +67,7 @@ def face_set(
         extract: pixels -> features.
         damage: pixels -> how much of each looks damaged.
         faces: how many they are in all.
+        done: called with the number of faces of each batch.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -85,6 +87,7 @@ def face_set(
             for size, level in metrics.laplacian_pyramid(images).items():
                 levels.setdefault(size, []).append(metrics.patches(level, each, random))
         seen += len(batch)
+        done(len(batch))
     patches = {size: torch.cat(parts) for size, parts in levels.items()}
     return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
 

@@ -164,8 +164,6 @@ def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str,
 def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     """The mean of neighbouring rows, at the place of the last."""
     names = {name for row in rows for name in row}
-    mean = {}
-    for name in names:
-        values = [row[name] for row in rows if name in row]
-        mean[name] = sum(values) / len(values)
+    values = {name: [row[name] for row in rows if name in row] for name in names}
+    mean = {name: sum(each) / len(each) for name, each in values.items()}
     return mean | {name: rows[-1][name] for name in PLACES if name in rows[-1]}

@@ -307,12 +307,8 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
         text += f"; as much time again, {again}, would bring it to about {expected:.3g}"
     per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
     rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
-    return Diagnosis("improving", f"improving, {name} {_short(rate)} {'more' if higher else 'less'} {unit}", f"{text}.")
-
-
-def _short(value: float) -> str:
-    """A number with two digits that matter, without an exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two digits that matter, without an exponent
+    return Diagnosis("improving", f"improving, {name} {much} {'more' if higher else 'less'} {unit}", f"{text}.")
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:

@@ -133,7 +133,8 @@ class Page(Output):
         elif isinstance(error, OSError):
             told = f"the visdom server at {where} does not answer; training goes on, and its page will be whole again"
         else:
-            told = f"the visdom page cannot be drawn ({_first_line(error)}); training goes on, log.jsonl has it all"
+            why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            told = f"the visdom page cannot be drawn ({why}); training goes on, log.jsonl has it all"
         with self.lock:
             self.notices.append(told)
 
@@ -410,10 +411,6 @@ def where(address: str, port: int, env: str, local: bool) -> str:
             user = "USER"
         told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return told
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 if __name__ == "__main__":
