@@ -60,14 +60,9 @@ def face_set(
     faces: int,
     done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
-    """Take a set of so many faces in, some at a time.
+    """Take a set of so many faces in, some at a time, from their pixels (n, S, S, C) uint8.
 
-    Args:
-        batches: their pixels (n, S, S, C) uint8.
-        extract: pixels -> features.
-        damage: pixels -> how much of each looks damaged.
-        faces: how many they are in all.
-        done: called with the number of faces of each batch.
+    `extract` gives features, `damage` how much of each looks damaged; `done` is called with the faces of each batch.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -172,16 +167,9 @@ def deviations(
 class Evaluator:
     """Measures the generator of a run between its steps, each time with the same latents and the same real faces.
 
-    The real faces are those held out, and where they are too few some of those trained on.
-
-    Args:
-        pack: the faces of the run.
-        training: indices of those trained on.
-        held_out: indices of those held out.
-        extractor: which features.
-        sampler: draws with the generator, in training's precision; its statistics are those of its weights.
-        metric: the one, by its name in METRICS, that tells which checkpoint is best.
-        best: the metrics of the best so far; None before the first.
+    The real faces are those held out, and where they are too few some of those trained on, by their indices in the
+    pack. The sampler draws in training's precision, with statistics of the generator's weights. A metric, by its name
+    in METRICS, tells which checkpoint is best; `best` has the metrics of the best so far.
     """
 
     def __init__(
@@ -230,7 +218,7 @@ class Evaluator:
         return found
 
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
-        """Compare metrics with the best so far, and keep them as the best where they are better.
+        """Compare metrics with the best so far, and keep them as the best where they are better; True where they are.
 
         Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
         states whose FD is like the least so far; `fds` are all of the run.
@@ -275,13 +263,9 @@ class Copying:
 
 
 def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
-    """Look for copies of training faces among samples.
+    """Look for copies of training faces among samples, by features of samples (N, F), and of all faces of either kind.
 
-    Args:
-        fakes: features of samples, (N, F).
-        training: features of all faces trained on, (M, F).
-        held_out: features of faces that were not trained on, (K, F); with K < 100, training faces and their nearest
-            other one take their place.
+    Where fewer than 100 are held out, training faces and their nearest other one take their place.
     """
     distances, indices = metrics.nearest(fakes, training)
     if len(held_out) >= 100:

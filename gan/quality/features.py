@@ -93,8 +93,7 @@ def measuring(
         before: name of the features that were used so far, where these are to go on.
 
     Raises:
-        CheckpointError: as `load`; or the file of the network that finds damage is missing or damaged.
-        ConfigError: as `load`.
+        CheckpointError, ConfigError: as `load`, and for the network that finds damage.
     """
     network = Damage().eval()
     checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)

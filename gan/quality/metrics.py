@@ -46,10 +46,8 @@ def gaussian(features: Tensor) -> Gaussian:
 def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
     """The squared Mahalanobis distance from the middle of a Gaussian, (N, F) -> (N,): the greater, the less likely.
 
-    Args:
-        mean: (F,), double.
-        covariance: (F, F), double; a thousandth of its mean diagonal is added to that, so that features that are the
-            same in all faces, and fewer faces than features, do not divide by nothing.
+    In double precision. A thousandth of the covariance's mean diagonal is added to that, so that features that are the
+    same in all faces, and fewer faces than features, do not divide by nothing.
     """
     ridge = 1e-3 * covariance.diagonal().mean().clamp(min=1e-9)
     factor = torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean)).double())
@@ -59,11 +57,8 @@ def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
 def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
     """About what squared Mahalanobis distances would be, had the Gaussian been fitted without each face in turn.
 
-    It lies nearer to the faces that it was fitted to than to others.
-
-    Args:
-        distances: squared, (N,).
-        fitted: to how many faces it was fitted; infinite for a face that was none of them. One number, or (N,).
+    It lies nearer to the faces that it was fitted to than to others. `fitted` is how many they are, a number or (N,),
+    infinite for a face that was none of them.
     """
     return distances / np.maximum(1 - distances / fitted, 1e-3)
 
@@ -147,10 +142,7 @@ def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
 
 
 def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
-    """Images split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
-
-    Args:
-        images: (N, C, S, S).
+    """Images (N, C, S, S) split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
 
     Returns:
         By size in pixels, S, S / 2, ... as long as that is even and at least 16: (N, C, size, size). The last level is
@@ -229,12 +221,9 @@ def _quantiles(patches: Tensor) -> Tensor:
 
 
 def radial_spectrum(images: Tensor) -> Tensor:
-    """Mean power of images at each spatial frequency, whatever its direction (Durall et al. 2020).
+    """Mean power of images (N, C, S, S) at each spatial frequency, whatever its direction (Durall et al. 2020).
 
     Up-sampling leaves its traces at the end: peaks at the frequency of a grid, too little or too much of the finest.
-
-    Args:
-        images: (N, C, S, S) in [-1, 1].
 
     Returns:
         (R,), up to the corners, R = S / sqrt(2) + 1, rounded: entry f is the mean squared modulus at radius f, cycles

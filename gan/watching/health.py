@@ -44,12 +44,7 @@ THUMBNAIL = 8  # parts of a face, each way, whose means `variety` and `drift` co
 
 
 class Probe:
-    """What is asked of the networks at each preview; always about the same faces, some of those that it is given.
-
-    Args:
-        seen: faces trained on, (N, S, S, C) uint8.
-        held_out: faces held out, likewise.
-    """
+    """What is asked of the networks at each preview; always about the same faces (N, S, S, C) uint8 of both kinds."""
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
@@ -57,11 +52,7 @@ class Probe:
         self.thumbs: np.ndarray | None = None
 
     def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Ask.
-
-        Args:
-            samples: of the averaged generator, (N, C, S, S) in [-1, 1].
-            discriminator: images -> logits, (N,) or (N, heads); it must not be changed by being asked.
+        """Ask about samples (N, C, S, S) in [-1, 1]; a discriminator must not be changed by being asked.
 
         Returns:
             The columns `variety`, from the second time on `drift`, and every fourth time, where enough faces are held

@@ -90,10 +90,7 @@ def missing(static: Path) -> list[Asset]:
 
 
 def page(own: Path) -> Path | None:
-    """Complete the page's folder.
-
-    Args:
-        own: the files that come with visdom.
+    """Complete the page's folder with the files that come with visdom.
 
     Returns:
         A folder with everything the page loads; None where the files are neither kept nor to be had from the CDN.

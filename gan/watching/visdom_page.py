@@ -61,8 +61,7 @@ class Page(Output):
     """A run's page: an environment on a visdom server.
 
     Args:
-        address: of the server, without its port: http://localhost.
-        port: of the server.
+        address, port: of the server: http://localhost, 8097.
         env: name of the environment.
         run: name of the run. In an environment of another name, which other runs may share, it stands before the
             names of the panes, and its curves are also in panes that compare the runs.
