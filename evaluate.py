@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -414,7 +413,7 @@ def save(
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:
     """A progress bar, in a terminal."""
-    return tqdm(desc=what, total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
+    return tqdm(desc=what, total=total, unit=unit, disable=None, leave=False)
 
 
 def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
