@@ -7,8 +7,7 @@ import dataclasses
 import json
 import math
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +26,16 @@ from gan.encoder import SIZE
 from gan.files import printable
 from gan.images import to_tensor
 from gan.quality import evaluation, features, report, sampling, selection
-from gan.quality.evaluation import LEAST, METRICS, Copying, FaceSet, RealStatistics
+from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
+from gan.watching.curves import METRICS
 
-FEW = 1000
-"""Faces of each kind below which a warning stands beside the numbers."""
-
+FEW = 1000  # faces of each kind below which a warning stands beside the numbers
 NOTE = "numbers in other features, or with other counts, do not compare"
-
-CURVE, GAP, SHOWN, PAIRS = 2000, 1000, 64, 8
-"""Most samples of a point of the curve over a run's checkpoints; most faces that the discriminator is asked about;
-samples in the report; pairs of each kind in it."""
+CURVE = 2000  # samples of a point of the curve over a run's checkpoints, at most
+GAP = 1000  # faces that the discriminator is asked about, at most
+SHOWN, PAIRS = 64, 8  # samples in the report; pairs of each kind in it
 
 
 @dataclasses.dataclass
@@ -48,16 +45,8 @@ class Subject:
     sampler: Sampler | None
     pack: Pack | None
     about: str
-
-    @property
-    def size(self) -> int:
-        """Height and width of its faces, pixels."""
-        return self.sampler.model.image_size if self.sampler else self.pack.pixels.shape[1] if self.pack else 0
-
-    @property
-    def channels(self) -> int:
-        """3 for colour, 1 for grey."""
-        return self.sampler.model.channels if self.sampler else 3
+    size: int  # height and width of its faces, pixels
+    channels: int  # 3 for colour, 1 for grey
 
 
 @dataclasses.dataclass
@@ -68,8 +57,7 @@ class RealSide:
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
-    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))
-    """Indices of the faces that gave the floor."""
+    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the faces that gave the floor
 
     @property
     def n(self) -> int:
@@ -102,13 +90,7 @@ class Learnt:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure, say the numbers, and write them and a picture of them.
-
-    Args:
-        config: what to measure, against what, and where to write the report.
-
-    Returns:
-        What the JSON file holds.
+    """Measure, say the numbers, and write them and a picture of them; returns what the JSON file holds.
 
     Raises:
         UserError: faces or a checkpoint cannot be used, or the report not be written.
@@ -160,12 +142,13 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
                 "leave the option out"
             )
         name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
-        return Subject(sampler, None, f"{name}, {sampler.images_seen:,} images seen")
+        about = f"{name}, {sampler.images_seen:,} images seen"
+        return Subject(sampler, None, about, sampler.model.image_size, sampler.model.channels)
     pack = open_pack(config.fake, config.image_size or SIZE)
     n = len(pack.pixels)
     if n < LEAST:
         raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
-    return Subject(None, pack, printable(str(config.fake)))
+    return Subject(None, pack, printable(str(config.fake)), pack.pixels.shape[1], 3)
 
 
 def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:
@@ -227,8 +210,8 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:  # of texture it is known for all of them only
-        damage = torch.tensor([reference.floor["damage_x100"] / 100])  # a mean, whatever their number
-        floor = evaluation.with_damage(reference.reals.measure_features(reference.other), damage)
+        damage = reference.floor["damage_x100"]  # a mean, whatever their number
+        floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
 
@@ -258,11 +241,10 @@ def take_samples(
                 first.append(pixels)
             if of_copies:
                 seen.append(of_copies(pixels))
-            progress.update(len(pixels))
             return extractor(pixels)
 
         seeds = range(config.seed, config.seed + real.n)
-        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n, progress.update)
         copies = of_copies and (of_copies, torch.cat(seen))
         return Samples(faces, copies, np.concatenate(first)[:GAP], again)
 
@@ -367,8 +349,8 @@ def checkpoint_history(
         if other.images_seen in points or not 0 < other.images_seen <= present:
             continue
         with bar(path.name, n) as progress:
-            seen = progress_of(other.faces(range(config.seed, config.seed + n)), progress)
-            faces = evaluation.face_set(seen, extractor, extractor.damage, n)
+            seen = other.faces(range(config.seed, config.seed + n))
+            faces = evaluation.face_set(seen, extractor, extractor.damage, n, progress.update)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
         shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
         show(f"{path.name}: {other.images_seen:,} images seen, {shown} ({n:,} samples)")
@@ -377,13 +359,6 @@ def checkpoint_history(
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
         f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(config.fake),
     }
-
-
-def progress_of(batches: Iterable[np.ndarray], progress: tqdm) -> Iterator[np.ndarray]:
-    """The same batches; the bar moves as they come."""
-    for batch in batches:
-        yield batch
-        progress.update(len(batch))
 
 
 def measured_in_training(run: Path) -> list[dict[str, float]]:
@@ -409,11 +384,8 @@ def table(result: Mapping[str, Any]) -> str:
     if n < FEW:
         lines.append(f"with fewer than {FEW:,} faces the numbers are rough; look at the floor beside them")
     lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
-    for name, (label, better, decimals) in METRICS.items():
-        of = result["metrics"][name]
-        spread = f"{of['deviation']:.{decimals}f}"
-        floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
-        lines.append(f"{label:18}{of['value']:>10.{decimals}f}{spread:>8}{floor:>10}  {better}")
+    for label, value, deviation, floor, better in report.rows(result):
+        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
     return "\n".join(lines)
 
 
@@ -441,7 +413,7 @@ def save(
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:
     """A progress bar, in a terminal."""
-    return tqdm(desc=what, total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
+    return tqdm(desc=what, total=total, unit=unit, disable=None, leave=False)
 
 
 def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:

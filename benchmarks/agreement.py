@@ -24,7 +24,8 @@ from gan.data.faces import open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
 from gan.quality import evaluation, features, sampling
-from gan.quality.evaluation import METRICS, RealStatistics
+from gan.quality.evaluation import RealStatistics
+from gan.watching.curves import METRICS
 
 AGAIN = 1000
 """Drawings of other cells."""
@@ -53,7 +54,7 @@ def main() -> None:
     sets = [*drawn, [others]]  # as uint8, 28 kB a face
 
     def row(kind: str, name: str, values: list[float]) -> None:
-        label, better, decimals = METRICS[name]
+        label, better, decimals, *_ = METRICS[name]
         signed = [value if better == "lower" else -value for value in values[:-1]]
         least, most = np.quantile([spearman(signed, shares) for shares in again], [0.05, 0.95])
         agree = f"{spearman(signed, broken):.2f} ({least:.2f} to {most:.2f})"

@@ -25,15 +25,10 @@ from matplotlib.ticker import ScalarFormatter
 from config import PACKS, TrainConfig
 from gan.data.faces import open_pack
 from gan.presets import PRESETS
+from gan.watching import curves
 
 ROOT = Path(__file__).resolve().parent.parent
-METRICS = {
-    "damage_x100": "damage x100",
-    "fd": "FD",
-    "recall": "recall",
-    "coverage": "coverage",
-    "swd_x1000": "SWD x1000",
-}
+METRICS = {name: curves.METRICS[name].label for name in ("damage_x100", "fd", "recall", "coverage", "swd_x1000")}
 
 
 def main() -> None:

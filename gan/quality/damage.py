@@ -6,11 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-PLACES = 24
-"""Places each way that it judges in a face of 96 pixels."""
-
-WIDTHS = 32, 64, 96, 160
-"""Channels at a half, a quarter, an eighth and a sixteenth of a face's size."""
+PLACES = 24  # places each way that it judges in a face of 96 pixels
+WIDTHS = 32, 64, 96, 160  # channels at a half, a quarter, an eighth and a sixteenth of a face's size
 
 
 class Residual(nn.Module):

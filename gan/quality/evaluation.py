@@ -23,68 +23,34 @@ from gan.latent import stream
 from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
-from gan.watching.curves import ALIKE, BY_DAMAGE
+from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
 
-METRICS = {
-    "damage_x100": ("damage x100", "lower", 2),
-    "fd": ("FD", "lower", 2),
-    "kid_x1000": ("KID x1000", "lower", 2),
-    "precision": ("precision", "higher", 3),
-    "recall": ("recall", "higher", 3),
-    "density": ("density", "higher", 3),
-    "coverage": ("coverage", "higher", 3),
-    "swd_x1000": ("SWD x1000", "lower", 1),
-    "spectrum_db": ("spectrum, dB off", "lower", 2),
-}
-"""Each metric's name for people, its better direction, and the decimals shown."""
-
-LEAST = 50
-"""Faces of each kind below which nothing is measured."""
-
-MOST_FACES = 2000
-"""Samples, and real faces, of an evaluation during training."""
-
-FIRST_SEED = 2**32
-"""Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
-
-HALVES = 10
-"""Random halves of the samples that give a metric's deviation."""
-
-TEXTURE_FACES, PATCHES = 4096, 16_384
-"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
-
-DAMAGE_FACES = 2048
-"""Faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then."""
-
-CHUNK = 64
-"""Faces that texture and spectrum look at in one go, at most."""
-
-COPY_SHARE, COPY_RATIO = (1, 5, 50), 0.5
-"""Percentiles of the distance to the nearest training face, and which share of a new face's distance is too near."""
+LEAST = 50  # faces of each kind below which nothing is measured
+MOST_FACES = 2000  # samples, and real faces, of an evaluation during training
+FIRST_SEED = 2**32  # seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these
+HALVES = 10  # random halves of the samples that give a metric's deviation
+TEXTURE_FACES = 4096  # of a set that texture and spectrum look at, at most
+PATCHES = 16_384  # patches of each level taken from them
+DAMAGE_FACES = 2048  # faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then
+CHUNK = 64  # faces that texture and spectrum look at in one go, at most
+COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
+COPY_RATIO = 0.5  # share of a new face's distance that is too near
 
 
 @dataclasses.dataclass(frozen=True)
 class FaceSet:
-    """A set of faces as the metrics need it.
+    """A set of faces as the metrics need it, see `metrics` and `gan.quality.damage`."""
 
-    Args:
-        features: (N, F).
-        patches: of each level of the Laplacian pyramid, by its size in pixels: (P, C, 7, 7), in the order of the faces.
-        spectra: mean radial spectra of the faces, some at a time, (K, R), see `metrics.radial_spectrum`.
-        counts: of how many faces each is the mean, (K,).
-        damage: how much of each face looks damaged, (M,), see `gan.quality.damage`.
-    """
-
-    features: Tensor
-    patches: Mapping[int, Tensor]
-    spectra: Tensor
-    counts: Tensor
-    damage: Tensor
+    features: Tensor  # (N, F)
+    patches: Mapping[int, Tensor]  # of each level of the pyramid, by its size: (P, C, 7, 7), in the order of the faces
+    spectra: Tensor  # mean radial spectra of the faces, some at a time, (K, R)
+    counts: Tensor  # of how many faces each is the mean, (K,)
+    damage: Tensor  # how much of each face looks damaged, (M,)
 
     @property
     def spectrum(self) -> Tensor:
         """The mean radial spectrum of all faces that were looked at, (R,)."""
-        return mean_spectrum(self.spectra, self.counts)
+        return (self.spectra * self.counts[:, None]).sum(0) / self.counts.sum()
 
 
 def face_set(
@@ -92,14 +58,11 @@ def face_set(
     extract: Callable[[np.ndarray], Tensor],
     damage: Callable[[np.ndarray], Tensor],
     faces: int,
+    done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
-    """Take a set of faces in, some at a time.
+    """Take a set of so many faces in, some at a time, from their pixels (n, S, S, C) uint8.
 
-    Args:
-        batches: pixels (n, S, S, C) uint8, `faces` of them in all.
-        extract: pixels -> features.
-        damage: pixels -> how much of each looks damaged.
-        faces: how many they are.
+    `extract` gives features, `damage` how much of each looks damaged; `done` is called with the faces of each batch.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -119,21 +82,18 @@ def face_set(
             for size, level in metrics.laplacian_pyramid(images).items():
                 levels.setdefault(size, []).append(metrics.patches(level, each, random))
         seen += len(batch)
+        done(len(batch))
     patches = {size: torch.cat(parts) for size, parts in levels.items()}
     return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
 
 
+@dataclasses.dataclass
 class RealStatistics:
-    """Statistics of real faces, computed once and shared by all comparisons.
+    """Statistics of real faces, computed once and shared by all comparisons."""
 
-    Args:
-        features: (N, F).
-        textures: of each level, by its size in pixels.
-        spectrum: (R,).
-    """
-
-    def __init__(self, features: Tensor, textures: Mapping[int, metrics.Texture], spectrum: Tensor) -> None:
-        self.features, self.textures, self.spectrum = features, textures, spectrum
+    features: Tensor  # (N, F)
+    textures: Mapping[int, metrics.Texture]  # of each level, by its size in pixels
+    spectrum: Tensor  # (R,)
 
     @classmethod
     def of(cls, faces: FaceSet) -> RealStatistics:
@@ -158,8 +118,8 @@ class RealStatistics:
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
         """Every metric of `fakes`, by its name in METRICS."""
-        found = self.measure_features(fakes.features) | self.measure_texture(fakes.patches, fakes.spectrum)
-        return with_damage(found, fakes.damage)
+        texture = self.measure_texture(fakes.patches, fakes.spectrum)
+        return {**self.measure_features(fakes.features), **texture, "damage_x100": 100 * fakes.damage.mean().item()}
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """The metrics that compare features (M, F)."""
@@ -172,25 +132,9 @@ class RealStatistics:
     def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
         """The metrics that compare pixels: the mean over the levels, and the mean distance of spectra in decibels."""
         found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
-        return {
-            "swd_x1000": 1000 * sum(found) / len(found),
-            "spectrum_db": spectrum_distance(self.spectrum, spectrum),
-        }
-
-
-def with_damage(found: Mapping[str, float], damage: Tensor) -> dict[str, float]:
-    """Metrics, and how much of faces looks damaged, (M,), in the mean, %."""
-    return {**found, "damage_x100": 100 * damage.mean().item()}
-
-
-def mean_spectrum(spectra: Tensor, counts: Tensor) -> Tensor:
-    """The mean (R,) of spectra (K, R) that are means of `counts` faces, (K,)."""
-    return (spectra * counts[:, None]).sum(0) / counts.sum()
-
-
-def spectrum_distance(real: Tensor, fake: Tensor) -> float:
-    """Mean distance of two radial spectra (R,) over all frequencies but 0, decibels."""
-    return (10 * (fake[1:] / real[1:].clamp(min=1e-12)).clamp(min=1e-12).log10()).abs().mean().item()
+        ratios = (spectrum[1:] / self.spectrum[1:].clamp(min=1e-12)).clamp(min=1e-12)  # at all frequencies but 0
+        decibels = (10 * ratios.log10()).abs().mean().item()
+        return {"swd_x1000": 1000 * sum(found) / len(found), "spectrum_db": decibels}
 
 
 def deviations(
@@ -199,27 +143,21 @@ def deviations(
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
     The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
-    not coverage, of which half as many samples have less: see `metrics.coverage_deviation`.
-
-    Args:
-        reals: the real faces.
-        fakes: the samples.
-        done: called after each half.
+    not coverage, of which half as many samples have less: `metrics.coverage_deviation`. `done` is called after each.
     """
     found: dict[str, list[float]] = {}
     groups, looked = len(fakes.spectra), int(fakes.counts.sum())
     for i in range(HALVES):
         random = np.random.default_rng(i)
         some = torch.from_numpy(random.permutation(len(fakes.features))[: len(fakes.features) // 2])
-        values = reals.measure_features(fakes.features[some])
         chosen = torch.from_numpy(random.permutation(groups)[: groups // 2])
         patches = {}
         for size, all_patches in fakes.patches.items():
             parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
             patches[size] = torch.cat([parts[group] for group in chosen])
-        values |= reals.measure_texture(patches, mean_spectrum(fakes.spectra[chosen], fakes.counts[chosen]))
-        values = with_damage(values, fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]])
-        for name, value in values.items():
+        damage = fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]]
+        half = FaceSet(fakes.features[some], patches, fakes.spectra[chosen], fakes.counts[chosen], damage)
+        for name, value in reals.measure(half).items():
             found.setdefault(name, []).append(value)
         done(1)
     spread = {name: float(np.std(values, ddof=1)) for name, values in found.items()}
@@ -229,16 +167,9 @@ def deviations(
 class Evaluator:
     """Measures the generator of a run between its steps, each time with the same latents and the same real faces.
 
-    The real faces are those held out, and where they are too few some of those trained on.
-
-    Args:
-        pack: the faces of the run.
-        training: indices of those trained on.
-        held_out: indices of those held out.
-        extractor: which features.
-        sampler: draws with the generator, in training's precision; its statistics are those of its weights.
-        metric: the one, by its name in METRICS, that tells which checkpoint is best.
-        best: the metrics of the best so far; None before the first.
+    The real faces are those held out, and where they are too few some of those trained on, by their indices in the
+    pack. The sampler draws in training's precision, with statistics of the generator's weights. A metric, by its name
+    in METRICS, tells which checkpoint is best; `best` has the metrics of the best so far.
     """
 
     def __init__(
@@ -287,23 +218,16 @@ class Evaluator:
         return found
 
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
-        """Compare metrics with the best so far, and keep them as the best where they are better.
+        """Compare metrics with the best so far, and keep them as the best where they are better; True where they are.
 
         Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
-        states whose FD is like the least so far.
-
-        Args:
-            found: the metrics.
-            fds: every FD of the run so far.
-
-        Returns:
-            True where they are the best.
+        states whose FD is like the least so far; `fds` are all of the run.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
             return False
         if best is not None:
-            sign = 1 if METRICS[self.metric][1] == "lower" else -1
+            sign = 1 if METRICS[self.metric].better == "lower" else -1
             better = sign * found[self.metric] < sign * best[self.metric]
             if self.metric == BY_DAMAGE:
                 limit = ALIKE * min(found["fd"], best["fd"], *fds)
@@ -324,18 +248,13 @@ def _seconds(work: Callable[[], object]) -> float:
 class Copying:
     """The distance of samples to the faces that were trained on.
 
-    Args:
-        ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
-        against: what the new faces are; those that nearly equal a training face, as other versions of one picture,
-            are none.
-        nearest: index among the training faces of each sample's nearest, (N,).
-        distances: to it, (N,).
+    New faces that nearly equal a training face, as other versions of one picture, are none.
     """
 
-    ratios: Mapping[int, float]
-    against: str
-    nearest: Tensor
-    distances: Tensor
+    ratios: Mapping[int, float]  # percentiles of the samples' distances, over the same of new faces
+    against: str  # what the new faces are
+    nearest: Tensor  # index among the training faces of each sample's nearest, (N,)
+    distances: Tensor  # to it, (N,)
 
     @property
     def copied(self) -> bool:
@@ -344,13 +263,9 @@ class Copying:
 
 
 def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
-    """Look for copies of training faces among samples.
+    """Look for copies of training faces among samples, by features of samples (N, F), and of all faces of either kind.
 
-    Args:
-        fakes: features of samples, (N, F).
-        training: features of all faces trained on, (M, F).
-        held_out: features of faces that were not trained on, (K, F); with K < 100, training faces and their nearest
-            other one take their place.
+    Where fewer than 100 are held out, training faces and their nearest other one take their place.
     """
     distances, indices = metrics.nearest(fakes, training)
     if len(held_out) >= 100:
@@ -358,7 +273,7 @@ def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
     else:
         some = torch.from_numpy(np.random.default_rng(0).permutation(len(training))[: len(fakes)])
         against = "training faces and their nearest other one"
-        usual = metrics.radii_among(training[some], training, 1) if len(training) > 1 else torch.full((1,), 1e9)
+        usual = metrics.radii(training[some], 1, training) if len(training) > 1 else torch.full((1,), 1e9)
     new = usual >= COPY_RATIO * usual.median()
     if twins := int((~new).sum()):
         against += f", {twins:,} left out that nearly equal one"
@@ -391,23 +306,14 @@ def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The real faces that come with the program: no pictures, only their statistics.
+    """The real faces that come with the program: no pictures, only their statistics."""
 
-    Args:
-        reals: one lot.
-        other: features of another lot, for the floor, (N, F).
-        floor: what the other lot gives, whole.
-        n: faces of each lot that the file has.
-        extractor: name of the extractor that made the features.
-        about: what they are, in words.
-    """
-
-    reals: RealStatistics
-    other: Tensor
-    floor: Mapping[str, float]
-    n: int
-    extractor: str
-    about: str
+    reals: RealStatistics  # one lot
+    other: Tensor  # features of another lot, for the floor, (N, F)
+    floor: Mapping[str, float]  # what the other lot gives, whole
+    n: int  # faces of each lot that the file has
+    extractor: str  # name of the extractor that made the features
+    about: str  # what they are, in words
 
 
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:

@@ -9,6 +9,7 @@ import os
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,35 +26,23 @@ from gan.images import to_tensor
 from gan.quality.damage import Damage
 
 BATCH = 100
-NARROW_BATCH = 20
-"""Of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache."""
-SIZE_OF_MEANS = 10**0.5
-"""What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
+NARROW_BATCH = 20  # of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache
+SIZE_OF_MEANS = 10**0.5  # divides EfficientNet-lite2's means: about their root mean square over anime faces
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
-STANDARD = "6726825d"
-"""First digits of the SHA-256 of the weights that FID is defined with."""
+STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that FID is defined with
 
 
 @dataclasses.dataclass(frozen=True)
 class Extractor:
-    """Turns faces into features.
+    """Turns faces into features; `damage` tells how much of each looks damaged, (N,), see `gan.quality.damage`."""
 
-    Args:
-        name: says which features these are; those of different names do not compare.
-        width: numbers in a feature vector.
-        network: uint8 pixels (N, H, W, C) on its device -> (N, width).
-        device: where it computes.
-        batch: faces it gets at a time.
-        damage: pixels -> how much of each face looks damaged, (N,), see `gan.quality.damage`.
-    """
-
-    name: str
-    width: int
-    network: Callable[[Tensor], Tensor]
+    name: str  # says which features these are; those of different names do not compare
+    width: int  # numbers in a feature vector
+    network: Callable[[Tensor], Tensor]  # uint8 pixels (N, H, W, C) on its device -> (N, width)
     device: torch.device
-    batch: int = BATCH
+    batch: int = BATCH  # faces it gets at a time
     damage: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
@@ -104,10 +93,11 @@ def measuring(
         before: name of the features that were used so far, where these are to go on.
 
     Raises:
-        CheckpointError: as `load`; or the file of the network that finds damage is missing or damaged.
-        ConfigError: as `load`.
+        CheckpointError, ConfigError: as `load`, and for the network that finds damage.
     """
-    network = damage_network(on)
+    network = Damage().eval()
+    checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)
+    network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(_sized(pixels))[:, None], on)
     try:
         old = kind is None and before is not None and before.startswith("faces")
@@ -120,39 +110,32 @@ def measuring(
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
 
-def damage_network(on: torch.device) -> Damage:
-    """The network that finds damage, on its device.
+def shipped(
+    path: Path, *required: str, use: str = "measures quality", without: str = "--eval_images=0"
+) -> dict[str, Any]:
+    """What a file that comes with the program holds, among it all that is required.
 
     Raises:
-        CheckpointError: the file is missing or damaged.
+        CheckpointError: it is missing or damaged; says what it is of use for, and how train.py does without it.
     """
-    if not DAMAGE.is_file():
+    if not path.is_file():
         raise CheckpointError(
-            f"{DAMAGE}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
-            "git checkout -- checkpoints; train.py does without it with --eval_images=0"
+            f"{path}: no such checkpoint; it comes with the program and {use}; fetch it again with "
+            f"git checkout -- checkpoints; train.py does without it with {without}"
         )
-    content = checkpoint.load(DAMAGE, required=("damage",))
-    network = Damage().eval()
-    checkpoint.load_weights(network, content["damage"], "damage", DAMAGE)
-    return device.place(network, on).requires_grad_(False)
+    return checkpoint.load(path, required=required)
 
 
 def _faces(on: torch.device) -> Extractor:
-    path = ENCODER
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and measures quality; fetch it again with "
-            "git checkout -- checkpoints; train.py does without it with --eval_images=0 --typical=1"
-        )
-    content = checkpoint.load(path, required=("encoder",))
     encoder = Encoder()
-    checkpoint.load_weights(encoder, content["encoder"], "encoder", path)
+    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1")
+    checkpoint.load_weights(encoder, content["encoder"], "encoder", ENCODER)
     encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
 
     def network(pixels: Tensor) -> Tensor:
         return encoder(_sized(pixels).contiguous(memory_format=torch.channels_last))
 
-    return Extractor(f"faces {_digest(path)}", FEATURES, network, on)
+    return Extractor(f"faces {_digest(ENCODER)}", FEATURES, network, on)
 
 
 def _imagenet(on: torch.device) -> Extractor:
@@ -221,16 +204,9 @@ def _digest(path: Path) -> str:
 def of_pack(
     extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
 ) -> Tensor:
-    """Features of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
+    """Features (N, F) of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
 
-    Args:
-        extractor: what computes them.
-        pack: the faces.
-        indices: which faces, (N,).
-        done: called with a number of faces whenever so many more are known.
-
-    Returns:
-        (N, F) float32.
+    `done` is called with a number of faces whenever so many more are known.
     """
     known = _kept(extractor, pack)
     missing = indices[np.isnan(known[indices]).any(1)]  # a row that was being written in a crash has some

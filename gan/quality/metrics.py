@@ -14,14 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, pad
 
-BLOCK = 500
-"""Rows of a matrix of distances that are held at once: more would not stay in the caches, and take twice as long."""
-
-PATCH = 7
-"""Side of the patches of the sliced Wasserstein distance, pixels."""
-
-PROJECTIONS, QUANTILES = 256, 1024
-"""Directions that patches are projected on, and points at which the distributions along them are compared."""
+BLOCK = 500  # rows of a matrix of distances held at once: more would not stay in the caches, and take twice as long
+PATCH = 7  # side of the patches of the sliced Wasserstein distance, pixels
+PROJECTIONS = 256  # directions that patches are projected on
+QUANTILES = 1024  # points at which the distributions along them are compared
 
 Gaussian = tuple[Tensor, Tensor]
 """Mean (F,) and symmetric root (F, F) of a covariance, in double precision."""
@@ -50,10 +46,8 @@ def gaussian(features: Tensor) -> Gaussian:
 def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
     """The squared Mahalanobis distance from the middle of a Gaussian, (N, F) -> (N,): the greater, the less likely.
 
-    Args:
-        mean: (F,), double.
-        covariance: (F, F), double; a thousandth of its mean diagonal is added to that, so that features that are the
-            same in all faces, and fewer faces than features, do not divide by nothing.
+    In double precision. A thousandth of the covariance's mean diagonal is added to that, so that features that are the
+    same in all faces, and fewer faces than features, do not divide by nothing.
     """
     ridge = 1e-3 * covariance.diagonal().mean().clamp(min=1e-9)
     factor = torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean)).double())
@@ -63,11 +57,8 @@ def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
 def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
     """About what squared Mahalanobis distances would be, had the Gaussian been fitted without each face in turn.
 
-    It lies nearer to the faces that it was fitted to than to others.
-
-    Args:
-        distances: squared, (N,).
-        fitted: to how many faces it was fitted; infinite for a face that was none of them. One number, or (N,).
+    It lies nearer to the faces that it was fitted to than to others. `fitted` is how many they are, a number or (N,),
+    infinite for a face that was none of them.
     """
     return distances / np.maximum(1 - distances / fitted, 1e-3)
 
@@ -75,10 +66,7 @@ def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
 def kernel_distance(real: Tensor, fake: Tensor, real_kernel: float | None = None) -> float:
     """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
 
-    Args:
-        real: (N, F), N > 1.
-        fake: (M, F), M > 1.
-        real_kernel: `mean_kernel(real)`, where it is known.
+    Of two faces each at least; `real_kernel` is `mean_kernel(real)`, where it is known.
     """
     own = mean_kernel(real) if real_kernel is None else real_kernel
     return own + mean_kernel(fake) - 2 * mean_kernel(real, fake)
@@ -101,13 +89,8 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
     A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
     of fakes in the real manifold; recall: the other way round; density: balls of reals that a fake is in, over k;
-    coverage: share of real balls with a fake in them.
-
-    Args:
-        real: (N, F), N > k.
-        fake: (M, F), M > k.
-        k: which neighbour.
-        real_radii: `radii(real, k)`, where they are known.
+    coverage: share of real balls with a fake in them. There are more than k of each; `real_radii` is `radii(real, k)`,
+    where they are known.
     """
     if real_radii is None:
         real_radii = radii(real, k)
@@ -131,12 +114,7 @@ def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
     """Standard error of the coverage over the choice of fakes, by the jackknife, which rather gives too much.
 
     Right where few reals are covered, up to 1.7 times too much where nearly all are (Efron and Stein 1981: never less
-    than it is, in the mean).
-
-    Args:
-        real: (N, F).
-        fake: (M, F).
-        real_radii: `radii(real, k)`.
+    than it is, in the mean). `real_radii` is `radii(real, k)`.
     """
     lost = torch.zeros(len(fake), device=fake.device)  # reals that would not be covered without this fake
     for start, distances in _distances(real, fake):
@@ -157,21 +135,14 @@ def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield start, torch.cdist(a[start : start + BLOCK], b)
 
 
-def radii(features: Tensor, k: int = 5) -> Tensor:
-    """Distance from each to its k-th neighbour, itself not counted: (N,)."""
-    return radii_among(features, features, k)
-
-
-def radii_among(features: Tensor, among: Tensor, k: int) -> Tensor:
-    """Distance from each of some of `among` (M, F) to its k-th neighbour there, itself not counted: (N,)."""
+def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
+    """Distance from each to its k-th neighbour, itself not counted, among all of which they are some: (N,)."""
+    among = features if among is None else among
     return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
 
 
 def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
-    """Images split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
-
-    Args:
-        images: (N, C, S, S).
+    """Images (N, C, S, S) split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
 
     Returns:
         By size in pixels, S, S / 2, ... as long as that is even and at least 16: (N, C, size, size). The last level is
@@ -185,21 +156,20 @@ def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
     return {**levels, images.shape[-1]: images}
 
 
-def _binomial(channels: int, like: Tensor) -> Tensor:
+def _binomial(images: Tensor) -> Tensor:
     """The 5x5 binomial filter, one for each channel: (C, 1, 5, 5)."""
-    row = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], dtype=like.dtype, device=like.device) / 16
-    return (row[:, None] * row).expand(channels, 1, 5, 5)
+    row = images.new_tensor([1.0, 4.0, 6.0, 4.0, 1.0]) / 16
+    return (row[:, None] * row).expand(images.shape[1], 1, 5, 5)
 
 
 def _shrink(images: Tensor) -> Tensor:
-    channels = images.shape[1]
-    return conv2d(pad(images, (2, 2, 2, 2), mode="reflect"), _binomial(channels, images), stride=2, groups=channels)
+    padded = pad(images, (2, 2, 2, 2), mode="reflect")
+    return conv2d(padded, _binomial(images), stride=2, groups=images.shape[1])
 
 
 def _enlarge(images: Tensor) -> Tensor:
-    channels = images.shape[1]
     wider = pad(images, (1, 1, 1, 1), mode="replicate")
-    larger = conv_transpose2d(wider, 4 * _binomial(channels, images), stride=2, padding=2, groups=channels)
+    larger = conv_transpose2d(wider, 4 * _binomial(images), stride=2, padding=2, groups=images.shape[1])
     return pad(larger, (0, 1, 0, 1), mode="replicate")[..., 2:-2, 2:-2]
 
 
@@ -214,17 +184,11 @@ def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Texture:
-    """The distribution of patches of real faces along random directions.
+    """The distribution of patches of real faces along random directions."""
 
-    Args:
-        mean: of each channel, (1, C, 1, 1).
-        deviation: of each channel, (1, C, 1, 1).
-        quantiles: of the projected patches, normalised by those two: (QUANTILES, PROJECTIONS).
-    """
-
-    mean: Tensor
-    deviation: Tensor
-    quantiles: Tensor
+    mean: Tensor  # of each channel, (1, C, 1, 1)
+    deviation: Tensor  # of each channel, (1, C, 1, 1)
+    quantiles: Tensor  # of the projected patches, normalised by those two: (QUANTILES, PROJECTIONS)
 
 
 def texture(patches: Tensor) -> Texture:
@@ -239,11 +203,7 @@ def sliced_wasserstein(real: Texture, fake: Tensor) -> float:
 
     Sees texture, blur and grids, and needs no features. Patches are normalised by mean and deviation of each channel of
     the reals, for both sets, so that a difference in contrast counts too; there each set has its own. The distributions
-    are compared at 1,024 quantiles, so that the sets may differ in size.
-
-    Args:
-        real: texture of the reals.
-        fake: (N, C, 7, 7).
+    are compared at 1,024 quantiles, so that the sets may differ in size: `fake` is (N, C, 7, 7).
     """
     return (_quantiles((fake - real.mean) / real.deviation) - real.quantiles).abs().mean().item()
 
@@ -261,12 +221,9 @@ def _quantiles(patches: Tensor) -> Tensor:
 
 
 def radial_spectrum(images: Tensor) -> Tensor:
-    """Mean power of images at each spatial frequency, whatever its direction (Durall et al. 2020).
+    """Mean power of images (N, C, S, S) at each spatial frequency, whatever its direction (Durall et al. 2020).
 
     Up-sampling leaves its traces at the end: peaks at the frequency of a grid, too little or too much of the finest.
-
-    Args:
-        images: (N, C, S, S) in [-1, 1].
 
     Returns:
         (R,), up to the corners, R = S / sqrt(2) + 1, rounded: entry f is the mean squared modulus at radius f, cycles

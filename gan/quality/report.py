@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,21 @@ import numpy as np
 
 from gan import images
 from gan.files import replacing
-from gan.quality.evaluation import METRICS
+from gan.watching.curves import METRICS
 
 CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
     *("Microsoft YaHei", "PingFang SC"),
 )
 """Fonts that folders' names may need, on Linux, Windows and macOS; those that are there are used."""
+
+
+def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Each metric as text: label, value, deviation, floor, better direction."""
+    for name, (label, better, decimals, *_) in METRICS.items():
+        found = (result["metrics"][name][kind] for kind in ("value", "deviation", "floor"))
+        value, deviation, floor = ("" if number is None else f"{number:.{decimals}f}" for number in found)
+        yield label, value, deviation, floor, better
 
 
 def save(
@@ -80,14 +88,9 @@ def _picture(axes: Any, pixels: np.ndarray, title: str) -> None:
 
 def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_axis_off()
-    rows = []
-    for name, (label, better, decimals) in METRICS.items():
-        of = result["metrics"][name]
-        value = f"{of['value']:.{decimals}f} ± {of['deviation']:.{decimals}f}"
-        floor = "" if of["floor"] is None else f"{of['floor']:.{decimals}f}"
-        rows.append([label, value, floor, better])
+    cells = [[label, f"{value} ± {spread}", floor, better] for label, value, spread, floor, better in rows(result)]
     table = axes.table(
-        rows, colLabels=["", "value", "floor", "better"], loc="upper center", cellLoc="right", edges="horizontal"
+        cells, colLabels=["", "value", "floor", "better"], loc="upper center", cellLoc="right", edges="horizontal"
     )
     table.auto_set_font_size(False)
     table.set_fontsize(9)
@@ -108,17 +111,8 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
             f"D's mean logits: seen {found['seen']:.2f}, "
             f"held out {found['held_out']:.2f}, samples {found['samples']:.2f}"
         )
-    axes.text(
-        0.5,
-        0.0,
-        "\n".join(lines),
-        ha="center",
-        va="bottom",
-        fontsize=8,
-        transform=axes.transAxes,
-        wrap=True,
-        parse_math=False,
-    )
+    place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
+    axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
 
 def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
@@ -137,7 +131,7 @@ def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
 
 
 def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
-    label, better, _ = METRICS[name]
+    label, better, *_ = METRICS[name]
     for kind, points in run.items():
         own = [(point["images_seen"], point[name]) for point in points if name in point]  # old logs have no damage
         if own:

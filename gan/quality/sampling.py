@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,15 +18,9 @@ from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")
-BATCH = 64
-"""Latents a batch; always full, so that a face does not depend on how many are asked for."""
-
-
-TYPICAL_OF = 2048
-"""Samples by which it is told which are typical."""
-
-WORST = 0.05
-"""A sample is ranked by the logit that this share of its places, seen at three depths, is below."""
+BATCH = 64  # latents a batch; always full, so that a face does not depend on how many are asked for
+TYPICAL_OF = 2048  # samples by which it is told which are typical
+WORST = 0.05  # a sample is ranked by the logit that this share of its places, seen at three depths, is below
 
 
 @dataclasses.dataclass
@@ -47,7 +40,7 @@ class Sampler:
     images_seen: int = 0
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
-    missing: ConfigError = dataclasses.field(default_factory=lambda: ConfigError("no discriminator to choose by"))
+    missing: ConfigError | None = None
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
@@ -80,22 +73,22 @@ class Sampler:
             ConfigError: there is neither a score nor a discriminator.
         """
         if score is None and self.discriminator is None:
-            raise self.missing
+            raise self.missing or ConfigError("no discriminator to choose by")
 
-        def scored(score: Callable[[np.ndarray], Sequence[float]]) -> Iterator[tuple[bool, float, int]]:
-            left = iter(seeds)
-            for faces in self.faces(seeds, mean, std):
-                progress(len(faces))
-                yield from zip(itertools.repeat(True), score(faces), left, strict=False)
-
-        def discriminated() -> Iterator[Tensor]:
-            for rows in self._batches(seeds, lambda z: self._discriminate(self.generator(z)), mean, std):
+        def judged() -> Iterator[Tensor]:
+            """A score for each sample, and the features by which it is typical, (n, 1 + F)."""
+            if score is None:
+                lots = self._batches(seeds, lambda z: self._discriminate(self.generator(z)), mean, std)
+            else:
+                lots = (
+                    torch.tensor(score(faces), dtype=torch.float64)[:, None] for faces in self.faces(seeds, mean, std)
+                )
+            for rows in lots:
                 progress(len(rows))
                 yield rows
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots, left = discriminated(), iter(seeds)
-            known = [next(lots)]
+            lots, left, known = judged(), iter(seeds), list[Tensor]()
             while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
                 known.append(next(lots))
             first = torch.cat(known)
@@ -104,8 +97,7 @@ class Sampler:
             for rows in lots:
                 yield from zip(typical(rows[:, 1:]).tolist(), rows[:, 0].tolist(), left, strict=False)
 
-        found = ranked() if score is None else scored(score)
-        best = heapq.nlargest(keep, found, key=lambda found: (*found[:2], -found[2]))
+        best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
         return [seed for *_, seed in best]
 
     def _discriminate(self, faces: Tensor) -> Tensor:
@@ -138,11 +130,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Tell which of `known` are among the half nearest to their middle; and give a function that tells it of others.
-
-    Args:
-        known: features, (N, F).
-    """
+    """Tell which of some features (N, F) are in the half nearest to their middle; a function tells it of others."""
     if not known.shape[1] or len(known) < 2:
         return torch.ones(len(known), dtype=torch.bool), lambda some: torch.ones(len(some), dtype=torch.bool)
     distance = metrics.mahalanobis(known.double().mean(0), torch.cov(known.double().T))
@@ -152,11 +140,7 @@ def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def load(path: Path, on: torch.device) -> Sampler:
-    """Load what draws and ranks samples.
-
-    Args:
-        path: a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
-        on: where to draw.
+    """Load what draws and ranks samples from a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
 
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.
@@ -165,8 +149,11 @@ def load(path: Path, on: torch.device) -> Sampler:
     content = checkpoint.load(path, on)
     try:
         model = ModelConfig(**content["model"])
-        generator = Generator(model)
-        discriminator, missing = _discriminator(model)
+        generator, discriminator, missing = Generator(model), None, None
+        try:
+            discriminator = Discriminator(model)
+        except ConfigError as error:  # drawing alone needs no package of its encoder
+            missing = error
     except (TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
@@ -176,16 +163,8 @@ def load(path: Path, on: torch.device) -> Sampler:
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
     known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
     origin = {**known, **content["faces"]} if "faces" in content else {}
-    sampler = _sampler(generator, discriminator, model, on, content["images_seen"], origin)
-    return sampler if missing is None else dataclasses.replace(sampler, missing=missing)
-
-
-def _discriminator(model: ModelConfig) -> tuple[Discriminator | None, ConfigError | None]:
-    """The discriminator, or why there is none: drawing alone needs no package of its encoder."""
-    try:
-        return Discriminator(model), None
-    except ConfigError as error:
-        return None, error
+    seen = content["images_seen"]
+    return _sampler(generator, discriminator, model, on, images_seen=seen, origin=origin, missing=missing)
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
@@ -205,16 +184,9 @@ def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Samp
 
 
 def _sampler(
-    generator: nn.Module,
-    discriminator: nn.Module | None,
-    model: ModelConfig,
-    on: torch.device,
-    images_seen: int = 0,
-    origin: Mapping[str, Any] | None = None,
+    generator: nn.Module, discriminator: nn.Module | None, model: ModelConfig, on: torch.device, **about: Any
 ) -> Sampler:
-    def ready(network: nn.Module) -> nn.Module:
-        return device.place(network, on).eval().requires_grad_(False)
-
-    ranks = None if discriminator is None else ready(discriminator)
+    for network in filter(None, (generator, discriminator)):
+        device.place(network, on).eval().requires_grad_(False)
     precision = device.choose_precision("auto", on) if on.type == "cuda" else "fp32"  # on a CPU to the last bit
-    return Sampler(ready(generator), ranks, model, on, precision, images_seen, origin or {})
+    return Sampler(generator, discriminator, model, on, precision, **about)

@@ -20,12 +20,10 @@ from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.whole_faces import WholeFaces
 
-WHOLE, TYPICAL = 0.6, 0.8
-"""Shares of the faces to learn from, where nobody says: of anime faces, the most whole; of others, the most typical."""
-FITTED = 20_000
-"""Faces that the Gaussian is fitted to, at most."""
-CHUNK = 2000
-"""Faces whose features are in memory at a time."""
+WHOLE = 0.6  # share of the faces to learn from, where nobody says: of anime faces, the most whole
+TYPICAL = 0.8  # the same of others, the most typical
+FITTED = 20_000  # faces that the Gaussian is fitted to, at most
+CHUNK = 2000  # faces whose features are in memory at a time
 
 
 def typical(

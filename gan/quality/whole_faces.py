@@ -15,32 +15,24 @@ import numpy as np
 from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
-from gan import checkpoint
 from gan.quality import metrics
-from gan.quality.features import Extractor
+from gan.quality.features import Extractor, shipped
 
 KNOWN = 1.5
 """Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
 their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
 3.4."""
 
-ASKED = 256
-"""Faces that tell whether the others of a set are of that kind."""
+ASKED = 256  # faces that tell whether the others of a set are of that kind
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeFaces:
-    """Says how whole faces look.
+    """Says how whole faces look."""
 
-    Args:
-        extractor: what it sees in them.
-        weights: of the regression, (F,).
-        distance: features (N, F) -> squared Mahalanobis distances from real anime faces, (N,).
-    """
-
-    extractor: Extractor
-    weights: Tensor
-    distance: Callable[[Tensor], Tensor]
+    extractor: Extractor  # what it sees in them
+    weights: Tensor  # of the regression, (F,)
+    distance: Callable[[Tensor], Tensor]  # features (N, F) -> squared Mahalanobis distances from real anime faces, (N,)
 
     def scores(self, seen: Tensor) -> np.ndarray:
         """Features (N, F) -> a score for each face, (N,), without a unit: the greater, the more whole it looks."""
@@ -56,21 +48,13 @@ class WholeFaces:
 
 
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
-    """What comes with the program.
-
-    Args:
-        extractor: of the features called `faces`.
-        path: its file.
+    """What comes with the program, for the features called `faces`.
 
     Raises:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
     """
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and tells which faces look whole; fetch it again "
-            "with git checkout -- checkpoints; train.py does without it with --typical=1"
-        )
-    content = checkpoint.load(path, required=("weights", "extractor", "mean", "covariance"))
+    needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
+    content = shipped(path, *needs, use=use, without="--typical=1")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "

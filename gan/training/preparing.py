@@ -32,7 +32,8 @@ from gan.training.run import Run, TrainingState
 from gan.training.sittings import new_folder, resumed, starting_from
 from gan.watching import health, run_report, tensorboard_log, visdom_page
 from gan.watching.curves import BY_DAMAGE
-from gan.watching.monitor import Monitor, Output
+from gan.watching.monitor import Monitor
+from gan.watching.output import Output
 
 # Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000

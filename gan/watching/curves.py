@@ -4,67 +4,67 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-POINTS = 1000
-"""Points of a curve. When there are more, neighbours are averaged, so that memory and cost stay bounded."""
-
-SMOOTHED = 0.05
-"""Share of a curve's points that a smoothed one takes the mean of."""
-
-PLACES = ("step", "images_seen", "seconds")
-"""Columns that say where in the run a row is."""
-
-BINS = 40
-"""Of a histogram of logits."""
+POINTS = 1000  # of a curve: when there are more, neighbours are averaged, so that memory and cost stay bounded
+SMOOTHED = 0.05  # share of a curve's points that a smoothed one takes the mean of
+PLACES = ("step", "images_seen", "seconds")  # columns that say where in the run a row is
+BINS = 40  # of a histogram of logits
+SPREAD_TITLE = "The discriminator's logits in the last steps"
+COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # of the curves of a panel
 
 
-METRICS = (
-    "damage_x100",
-    "fd",
-    "kid_x1000",
-    "precision",
-    "recall",
-    "density",
-    "coverage",
-    "swd_x1000",
-    "spectrum_db",
-)
+class Measure(NamedTuple):
+    """A metric's name for people, its better direction, the decimals shown; and what diagnosing it takes.
+
+    2,000 samples more or less decide `noise`, however small the metric is; beyond `perfect` nothing can be bettered.
+    """
+
+    label: str
+    better: Literal["lower", "higher"]
+    decimals: int
+    noise: float = 0.0
+    perfect: float = 0.0
+
+
+METRICS = {
+    "damage_x100": Measure("damage x100", "lower", 2, noise=0.05, perfect=1.5),  # that of real anime faces
+    "fd": Measure("FD", "lower", 2),
+    "kid_x1000": Measure("KID x1000", "lower", 2, noise=0.5),
+    "precision": Measure("precision", "higher", 3),
+    "recall": Measure("recall", "higher", 3),
+    "density": Measure("density", "higher", 3),
+    "coverage": Measure("coverage", "higher", 3, noise=0.005, perfect=1.0),
+    "swd_x1000": Measure("SWD x1000", "lower", 1),
+    "spectrum_db": Measure("spectrum, dB off", "lower", 2),
+}
 """Columns of measurements, which are rare and never averaged."""
 
-BY_DAMAGE = "damage_x100"
-"""The metric that agrees with the eye, and is blind to variety."""
-
-ALIKE = 1.1
-"""FDs are alike where the greater is at most so many times the other."""
+BY_DAMAGE = "damage_x100"  # the metric that agrees with the eye, and is blind to variety
+ALIKE = 1.1  # FDs are alike where the greater is at most so many times the other
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that are shown together.
+    """Curves that are shown together."""
 
-    Args:
-        title: what they are.
-        unit: of their values.
-        columns: of log.jsonl, with their names for people.
-        smooth: whether a smoothed curve is shown over each raw one.
-        scale: their values are multiplied by this.
-    """
+    title: str  # what they are
+    unit: str  # of their values
+    columns: Mapping[str, str]  # of log.jsonl, with their names for people
+    smooth: bool = False  # whether a smoothed curve is shown over each raw one
+    scale: float = 1.0  # their values are multiplied by this
 
-    title: str
-    unit: str
-    columns: Mapping[str, str]
-    smooth: bool = False
-    scale: float = 1.0
+
+def _labels(*metrics: str) -> dict[str, str]:
+    return {name: METRICS[name].label for name in metrics}
 
 
 PANELS = {
-    "damage": Panel("How much of the samples looks damaged", "%, lower is better", {"damage_x100": "damage x100"}),
-    "quality": Panel("Distance from real faces", "lower is better", {"fd": "FD", "swd_x1000": "SWD x1000"}),
-    "shares": Panel(
-        "Coverage and precision", "share, higher is better", {"coverage": "coverage", "precision": "precision"}
-    ),
+    "damage": Panel("How much of the samples looks damaged", "%, lower is better", _labels("damage_x100")),
+    "quality": Panel("Distance from real faces", "lower is better", _labels("fd", "swd_x1000")),
+    "shares": Panel("Coverage and precision", "share, higher is better", _labels("coverage", "precision")),
     "variety": Panel(
         "Samples: how far apart, how much they change",
         "1: as faces; as two samples",
@@ -150,11 +150,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How the discriminator's logits are spread.
-
-    Args:
-        real: logits of faces, (N,); those that are no numbers are left out.
-        fake: logits of samples, (M,), likewise.
+    """How the logits of faces (N,) and of samples (M,) are spread; those that are no numbers are left out.
 
     Returns:
         The bins' edges (B + 1,), and the share of each kind in each bin, (B,).
@@ -168,8 +164,6 @@ def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str,
 def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     """The mean of neighbouring rows, at the place of the last."""
     names = {name for row in rows for name in row}
-    mean = {}
-    for name in names:
-        values = [row[name] for row in rows if name in row]
-        mean[name] = sum(values) / len(values)
+    values = {name: [row[name] for row in rows if name in row] for name in names}
+    mean = {name: sum(each) / len(each) for name, each in values.items()}
     return mean | {name: rows[-1][name] for name in PLACES if name in rows[-1]}

@@ -14,78 +14,37 @@ from torch import Tensor
 from config import Metric, TrainConfig
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
-from gan.watching.curves import ALIKE, BY_DAMAGE, Curves
+from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
 
-PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
-"""Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""
+PROBED, LEAST_PROBED = 128, 64  # faces of each kind that the discriminator is asked about, at most and at least
+ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces it is asked about at once; at every which preview
 
 Kind = Literal[
-    "early",
-    "balanced",
-    "collapsed",
-    "won",
-    "lost",
-    "memorised",
-    "oscillating",
-    "improving",
-    "wavering",
-    "stalled",
+    "early", "balanced", "collapsed", "won", "lost", "memorised", "oscillating", "improving", "wavering", "stalled"
 ]
 
-EARLY_IMAGES = 10_000
-"""Before so many images nothing is said."""
+EARLY_IMAGES = 10_000  # before so many images nothing is said
+RECENT = 0.25  # share of the run, its last part, that most rules look at
+COLLAPSED = 0.3  # samples that are nearer to each other than this share of what faces are have collapsed
+WON, LOST = 0.999, 0.6  # shares of pairs told apart by a discriminator that has won, and has lost
+KNOWN, MANY_EPOCHS = 0.975, 200  # the same of one that knows faces by heart; seen so often
+SURE = 0.75  # share of pairs told apart from which on mean logits mean something
+SMALL = 2000  # fewer faces than this, and none are held out
+BY_HEART = 0.5  # share of the way from faces to samples at which held-out ones lie if the others are known by heart
+TOO_WELL = 0.99  # coverage of the faces trained on that new faces would not reach: as many others give 0.97
+NEAR, FAR = 4_000, 40_000  # images between previews whose samples can be compared
+RESTLESS = 0.6  # samples that change by this share of what two of them differ, three times, do not settle
+NOISE = 0.03  # share by which a metric changes without being better
+STALE, STALE_SHARE = 3, 1.4  # so many measurements, and so much longer than it took, without a gain: stalled
 
-RECENT = 0.25
-"""Share of the run, its last part, that most rules look at."""
+KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
+"""What best.pt may be kept by, in the order in which it is told."""
 
-COLLAPSED = 0.3
-"""Samples that are nearer to each other than this share of what faces are have collapsed."""
-
-WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
-"""Shares of pairs told apart by a discriminator that has won, has lost, and knows faces by heart; seen so often."""
-
-SURE, SMALL = 0.75, 2000
-"""Share of pairs told apart from which on mean logits mean something; and faces of which none are held out."""
-
-BY_HEART, TOO_WELL = 0.5, 0.99
-"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart; and coverage of
-the faces trained on that new faces would not reach (0.97 of them would have one of as many others near)."""
-
-NEAR, FAR = 4_000, 40_000
-"""Images between previews whose samples can be compared."""
-
-RESTLESS = 0.6
-"""A generator whose samples change by this share of what two of them differ, three times, does not settle."""
-
-NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
-"""A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
-
-AT_LEAST: dict[Metric, float] = {"damage_x100": 0.05, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
-"""What 2,000 samples more or less decide, however small the metric is; added to that noise."""
-
-KEPT_BY: dict[Metric, tuple[str, bool]] = {
-    "damage_x100": ("damage x100", False),
-    "fd": ("FD", False),
-    "coverage": ("coverage", True),
-    "kid_x1000": ("KID x1000", False),
-    "swd_x1000": ("SWD x1000", False),
-}
-"""What best.pt may be kept by: name for people, and whether higher is better."""
-
-PERFECT: dict[Metric, float] = {"damage_x100": 1.5, "fd": 0.0, "coverage": 1.0, "kid_x1000": 0.0, "swd_x1000": 0.0}
-"""What cannot be bettered: of damage that of real anime faces."""
-
-THUMBNAIL = 8
-"""Parts of a face, each way, whose means `variety` and `drift` compare."""
+THUMBNAIL = 8  # parts of a face, each way, whose means `variety` and `drift` compare
 
 
 class Probe:
-    """What is asked of the networks at each preview; always about the same faces.
-
-    Args:
-        seen: faces trained on, (N, S, S, C) uint8, of which it takes some.
-        held_out: faces held out, likewise.
-    """
+    """What is asked of the networks at each preview; always about the same faces (N, S, S, C) uint8 of both kinds."""
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
@@ -93,11 +52,7 @@ class Probe:
         self.thumbs: np.ndarray | None = None
 
     def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Ask.
-
-        Args:
-            samples: of the averaged generator, (N, C, S, S) in [-1, 1].
-            discriminator: images -> logits, (N,) or (N, heads); it must not be changed by being asked.
+        """Ask about samples (N, C, S, S) in [-1, 1]; a discriminator must not be changed by being asked.
 
         Returns:
             The columns `variety`, from the second time on `drift`, and every fourth time, where enough faces are held
@@ -139,11 +94,8 @@ def distances(thumbs: np.ndarray) -> np.ndarray:
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
     """How far apart samples are: the median distance to the nearest other one, over the same of real faces.
 
-    About 1 where samples differ as much as faces do, near 0 where they are all alike.
-
-    Args:
-        samples: thumbnails, (N, F).
-        reals: thumbnails of about as many faces, (M, F).
+    About 1 where samples differ as much as faces do, near 0 where they are all alike. Of thumbnails, (N, F), of about
+    as many faces as samples.
     """
     of_samples, of_reals = (np.median(distances(of).min(1)) for of in (samples, reals))
     return float(of_samples / max(of_reals, 1e-9))
@@ -152,11 +104,7 @@ def variety(samples: np.ndarray, reals: np.ndarray) -> float:
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
     """How much samples have changed: the median distance to what their latents gave before, over that of two samples.
 
-    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces.
-
-    Args:
-        samples: thumbnails, (N, F).
-        before: those of the same latents at the last preview, (N, F).
+    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Of thumbnails, (N, F).
     """
     moved = np.sqrt(((samples - before) ** 2).mean(1))
     apart = distances(samples)[np.triu_indices(len(samples), 1)]
@@ -165,17 +113,11 @@ def drift(samples: np.ndarray, before: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What a run's curves mean.
+    """What a run's curves mean."""
 
-    Args:
-        kind: which rule.
-        short: a few words, for the status line.
-        text: what is happening and what to do, a sentence or two.
-    """
-
-    kind: Kind
-    short: str
-    text: str
+    kind: Kind  # which rule
+    short: str  # a few words, for the status line
+    text: str  # what is happening and what to do, a sentence or two
 
     @property
     def trouble(self) -> bool:
@@ -184,16 +126,9 @@ class Diagnosis:
 
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
-    """Say what a run's curves mean: the first rule that holds, the gravest first.
+    """Say what the curves mean of a run on so many faces: the first rule that holds, the gravest first.
 
     What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
-
-    Args:
-        curves: of the run so far.
-        config: its options.
-        faces: how many it is trained on.
-        folder: where it lives.
-        finished: whether it has come to its end.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
@@ -325,13 +260,14 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Whether a metric gets better."""
-    name, higher = KEPT_BY[metric]
+    name, better, _, noise, perfect = METRICS[metric]
+    higher = better == "higher"
     where, values = curves.column(metric)
     if len(values) < 3:
         return None
-    left = np.maximum((values - PERFECT[metric]) * (-1 if higher else 1), 1e-3)  # what is left to do
+    left = np.maximum((values - perfect) * (-1 if higher else 1), 1e-3)  # what is left to do
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
-    as_good = (1 + NOISE) * left[best] + AT_LEAST[metric]
+    as_good = (1 + NOISE) * left[best] + noise
     good = int(np.argmax(left <= as_good))  # the first as good as the best, nearly
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
@@ -342,9 +278,9 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
         return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
     minutes = curves.column(metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
-    better = left[-1] <= (1 - NOISE) * left[past] - AT_LEAST[metric]
-    if not better or left[-1] > as_good:
-        short = "improving, with setbacks" if better else "worse than it was"
+    gained = left[-1] <= (1 - NOISE) * left[past] - noise
+    if not gained or left[-1] > as_good:
+        short = "improving, with setbacks" if gained else "worse than it was"
         short = "hardly improving" if left[-1] <= as_good else short
         text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images"
         return Diagnosis(
@@ -357,24 +293,17 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
     gain = left[-1] * (1 - 2 ** min(power, 0.0))
     if not annealed:
         expected = values[-1] + (gain if higher else -gain)
-        text += f"; as much time again, {_amount(minutes[-1], 'minute')}, would bring it to about {expected:.3g}"
+        count = max(1, round(minutes[-1]))
+        again = f"{count} minute{'s' if count > 1 else ''}"
+        text += f"; as much time again, {again}, would bring it to about {expected:.3g}"
     per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
     rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
-    return Diagnosis("improving", f"improving, {name} {_short(rate)} {'more' if higher else 'less'} {unit}", f"{text}.")
-
-
-def _short(value: float) -> str:
-    """A number with two digits that matter, without an exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _amount(value: float, unit: str) -> str:
-    count = max(1, round(value))
-    return f"{count} {unit}{'s' if count > 1 else ''}"
+    much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two digits that matter, without an exponent
+    return Diagnosis("improving", f"improving, {name} {much} {'more' if higher else 'less'} {unit}", f"{text}.")
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
     """A measurement in words, first the metric that best.pt is kept by."""
     first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
-    told = [f"{KEPT_BY[column][0]} {found[column]:.2f}" for column in (first, *others) if column in found]
+    told = [f"{METRICS[column].label} {found[column]:.2f}" for column in (first, *others) if column in found]
     return f"{told[0]} ({', '.join(told[1:])})"

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -22,51 +22,15 @@ from gan import images
 from gan.files import write_text
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
+from gan.watching.output import Output
 
-SIDE_SHARE, SPACED = 0.03, 500
-"""Measurements may take this share of the time, and previews what they leave of it, a third at least; those due
-earlier are put off. Nor do previews follow each other within this part of the time so far, so that a long run's folder
-is not full of them."""
-
-ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20
-"""Work that takes longer than this, and so many times longer than usual, did not work but slept, or was stopped."""
-
-LOGIT_STEPS = 16
-"""The histogram of the discriminator's logits is over so many steps."""
-
-DIAGNOSIS_SECONDS, SAID_SECONDS = 10.0, 60.0
-"""Between diagnoses of the curves; and at least between lines that say that the diagnosis has changed."""
-
-QUIET_SECONDS = 30.0
-"""Between status lines where nobody watches live: a file, CI."""
-
-
-class Output(Protocol):
-    """Something else that shows a run, such as a page in a browser. It must take at once all that it is given."""
-
-    def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back lines for the user."""
-        ...
-
-    def rewind(self, step: int) -> None:
-        """Forget what is newer than `step`."""
-        ...
-
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8 of a step in place of the last one of that name."""
-        ...
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each."""
-        ...
-
-    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take the diagnosis of the curves, each time that there is a new one."""
-        ...
-
-    def close(self) -> list[str]:
-        """Show the last state; gives back lines for the user."""
-        ...
+SIDE_SHARE = 0.03  # of the time for measurements, and for previews what they leave of it, at least a third
+SPACED = 500  # previews keep this part of the time so far between them, so that a long run's folder is not full
+ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # what takes longer, and so many times longer than usual, has slept
+LOGIT_STEPS = 16  # the histogram of the discriminator's logits is over so many steps
+DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves
+SAID_SECONDS = 60.0  # between lines that say that the diagnosis has changed, at least
+QUIET_SECONDS = 30.0  # between status lines where nobody watches live: a file, CI
 
 
 class Monitor:
@@ -178,14 +142,10 @@ class Monitor:
         self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
-        """Seconds of something that count: not those in which the computer slept in the middle of it.
-
-        Args:
-            what: kind of work, to be told from others that take longer.
-            took: seconds by the clock.
+        """Seconds of a kind of work that count: not those in which the computer slept in the middle of it.
 
         Returns:
-            As many, or where it must have slept as it usually takes; the rest then counts nowhere.
+            As many as it took, or where it must have slept as it usually takes; the rest then counts nowhere.
         """
         usual = self.usual.get(what, math.inf)
         if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
@@ -270,12 +230,15 @@ class Monitor:
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
+        left = max(0, total - seen) / rate  # to the end of the last epoch, or of the budget if that comes first
+        if self.ends is not None:
+            left = max(0.0, min(left, self.ends - self.seconds))
         limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
         parts = {
             "epoch": f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
             "seen": f"{seen:,} images",
             "rate": f"{rate:.0f}/s",
-            "left": f"{_duration(self._left(max(0, total - seen) / rate))} left",
+            "left": f"{_duration(left)} left",
             **{name: f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row},
             "data": f"data {100 * row['data_wait']:.0f}%",
             **({"verdict": self.diagnosis.short} if self.diagnosis is not None else {}),
@@ -286,10 +249,6 @@ class Monitor:
         elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             self._print(self.status, sys.stderr)
-
-    def _left(self, seconds: float) -> float:
-        """Seconds to the end of the last epoch or of the budget, whichever comes first."""
-        return seconds if self.ends is None else max(0.0, min(seconds, self.ends - self.seconds))
 
     def say(self, text: str) -> None:
         """A line for the user, above the status line."""
@@ -324,13 +283,7 @@ class Monitor:
         self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
     def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
-        """Write a grid of samples.
-
-        Args:
-            step: names the file.
-            pixels: the samples, (N, S, S, 3) uint8.
-            since: `time.perf_counter()` from before they were drawn, to account for their cost.
-        """
+        """Write a grid of samples, (N, S, S, 3) uint8; accounts for their cost since `since`, by `perf_counter`."""
         path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
         for output in self.outputs:
             output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid, step)

@@ -16,25 +16,14 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.files import as_word, write_text
-from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
-from gan.watching.health import Diagnosis
+from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.output import Output
 
-SHARE = 0.003
-"""Rewriting takes this share of the time, about: it waits until it does."""
-
-INTERVAL, LONGEST = 10.0, 180.0
-"""Seconds between rewritings, at least and at most."""
-
-POINTS = 250
-"""Points of a curve that are drawn."""
-
-TIMES, LATENTS = 10, 8
-"""Rows of the picture of the same latents over time; latents in a row of a grid."""
-
-REFRESH = 30
-"""Seconds after which a browser looks at the page again while the run trains."""
-
-COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
+SHARE = 0.003  # rewriting takes this share of the time, about: it waits until it does
+INTERVAL, LONGEST = 10.0, 180.0  # seconds between rewritings, at least and at most
+POINTS = 250  # points of a curve that are drawn
+TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time; latents in a row of a grid
+REFRESH = 30  # seconds after which a browser looks at the page again while the run trains
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -74,28 +63,19 @@ minutes; last {{ now }}. Where that is long ago it was killed, and <code>{{ agai
 """
 
 
-class RunReport:
-    """Writes `report.html` into a run's folder.
-
-    Args:
-        folder: of the run.
-        options: shown as text.
-        samples: folder of the preview grids; those of earlier sittings are taken from there.
-    """
+class RunReport(Output):
+    """Writes `report.html` into a run's folder, with its options; the preview grids are taken from `samples`."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
+        super().__init__()
         self.path, self.options, self.samples = folder / "report.html", options, samples
-        self.curves = Curves()
-        self.verdict: Diagnosis | None = None
-        self.pictures: dict[str, tuple[str, np.ndarray]] = {}
-        self.spread: tuple[np.ndarray, np.ndarray] | None = None
         self.rows: dict[Path, np.ndarray] = {}
         self.due = time.perf_counter() + INTERVAL
         self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl, and write the page when its time has come; gives back what to tell the user."""
-        self.curves.add(row)
+        """Take a row of log.jsonl, and write the page when its time has come."""
+        super().row(row)
         if time.perf_counter() < self.due:
             return []
         with contextlib.suppress(Exception):  # it finds no folder to write its cache to, say: then the page says so
@@ -106,40 +86,20 @@ class RunReport:
         self.due = since + min(max(INTERVAL, took / SHARE), LONGEST)
         return told
 
-    def rewind(self, step: int) -> None:
-        """Forget what is newer than a step."""
-        self.curves.rewind(step)
-
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8 in place of the last one of that name."""
-        self.pictures[name] = (title, pixels)
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each."""
-        self.spread = real, fake
-
-    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean."""
-        self.verdict = diagnosis
-
     def close(self) -> list[str]:
-        """Write the page for the last time; gives back what to tell the user."""
+        """Write the page for the last time."""
         return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
+        before, self.said = self.said, ""
         try:
             write_text(self.path, self._page(training))
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
-            told = (
+            self.said = (
                 f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
                 f"see that there is room and that {self.path.parent} can be written to"
             )
-            if told == self.said:
-                return []
-            self.said = told
-            return [told]
-        self.said = ""
-        return []
+        return [self.said] if self.said not in ("", before) else []
 
     def _page(self, training: bool) -> str:
         images_seen, seconds = self.curves.column("seconds")
@@ -187,7 +147,7 @@ class RunReport:
             if curves := self.curves.panel(panel):
                 drawn[panel.title] = _drawing(lambda axes, panel=panel, curves=curves: _draw(axes, panel, curves))
         if self.spread is not None:
-            drawn["The discriminator's logits in the last steps"] = _drawing(self._draw_spread)
+            drawn[SPREAD_TITLE] = _drawing(self._draw_spread)
         return drawn
 
     def _draw_spread(self, axes: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from config import ConfigError
 from gan.files import printable
 from gan.watching.health import Diagnosis
+from gan.watching.output import Output
 
 
 def writer_class() -> Callable[..., Any]:
@@ -28,26 +29,18 @@ def writer_class() -> Callable[..., Any]:
     return SummaryWriter
 
 
-class TensorBoardLog:
-    """Writes event files into a folder. What earlier sittings wrote there stays, and what they did not write is added.
-
-    Args:
-        folder: for the event files.
-        options: shown as text.
-    """
+class TensorBoardLog(Output):
+    """Writes event files into a folder. What earlier sittings wrote stays there, and what they did not is added."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+        super().__init__()
         self.new_writer = writer_class()
         self.folder, self.options = folder, options
-        self.notices: list[str] = []
-        self.spread: dict[str, np.ndarray] = {}
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
-        self.written = _steps_in(folder)
-        """The steps whose rows the files have."""
-        self.step = 0
-        """Where the run was taken up, or taken back to."""
+        self.written = _steps_in(folder)  # the steps whose rows the files have
+        self.step = 0  # where the run was taken up, or taken back to
 
     def rewind(self, step: int) -> None:
         """Take back what is newer than `step`, with the next thing that is written; what is to be told stays so."""
@@ -63,9 +56,9 @@ class TensorBoardLog:
             self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
-            for kind, logits in self.spread.items():
+            for kind, logits in zip(("real", "fake"), self.spread or (), strict=False):
                 self._write("add_histogram", f"logits/{kind}", logits, step)
-            self.spread = {}
+            self.spread = None
             self._write("flush")  # a killed run must not lack what its checkpoint has
         told, self.notices = self.notices, []
         return told
@@ -74,10 +67,6 @@ class TensorBoardLog:
         """Take a picture (H, W, 3) uint8."""
         self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each; written with the next row."""
-        self.spread = {"real": real, "fake": fake}
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
         """Take what the curves mean; written where it has become another."""

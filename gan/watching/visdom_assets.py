@@ -29,11 +29,8 @@ import platformdirs
 from gan.files import replacing
 
 CDN = "https://unpkg.com"
-MARK = "animegan"
-"""A file that no other visdom server has, by which runs know one that another run has started."""
-
-CDN_SECONDS = 60.0
-"""How long fetching all files may take; one that does not answer within 5 seconds ends it."""
+MARK = "animegan"  # a file that no other visdom server has, by which runs know one that another run has started
+CDN_SECONDS = 60.0  # how long fetching all files may take; one that does not answer within 5 seconds ends it
 
 
 class Asset(NamedTuple):
@@ -93,10 +90,7 @@ def missing(static: Path) -> list[Asset]:
 
 
 def page(own: Path) -> Path | None:
-    """Complete the page's folder.
-
-    Args:
-        own: the files that come with visdom.
+    """Complete the page's folder with the files that come with visdom.
 
     Returns:
         A folder with everything the page loads; None where the files are neither kept nor to be had from the CDN.
@@ -125,11 +119,7 @@ def _renew(source: str, target: str) -> None:
 
 
 def from_cdn(static: Path) -> bool:
-    """Fetch what is missing from the CDN.
-
-    Returns:
-        Whether everything is there now.
-    """
+    """Fetch what is missing from the CDN; whether everything is there now."""
     until = time.monotonic() + CDN_SECONDS
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first

@@ -30,52 +30,38 @@ import numpy as np
 
 from gan.command_line import options_table
 from gan.watching import visdom_assets
-from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
+from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.output import Output
 
 if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
-INTERVAL = 6.0
-"""Seconds between sendings, at least."""
-
-SHARE = 0.004
-"""Sendings may take this share of the time; the interval grows until they keep to it."""
-
-TIMEOUT = 10.0
-"""Seconds that a server may take for an answer."""
-
-STARTING, CLOSING = 20.0, 6.0
-"""Seconds that a server, and the import of its client, may take to start; and those that the last sending may take."""
-
-WIDTH, HEIGHT = 460, 330
-"""Of a pane, pixels: three beside each other on a usual screen."""
+INTERVAL = 6.0  # seconds between sendings, at least
+SHARE = 0.004  # sendings may take this share of the time; the interval grows until they keep to it
+TIMEOUT = 10.0  # seconds that a server may take for an answer
+STARTING = 20.0  # seconds that a server, and the import of its client, may take to start
+CLOSING = 6.0  # seconds that the last sending may take
+WIDTH, HEIGHT = 460, 330  # of a pane, pixels: three beside each other on a usual screen
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
-
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
 
-SPREAD_TITLE = "The discriminator's logits in the last steps"
-
 COMPARED = {
-    "damage_x100": ("damage x100", "lower is better", False),
-    "fd": ("FD", "lower is better", False),
+    **{name: (METRICS[name].label, f"{METRICS[name].better} is better", False) for name in ("damage_x100", "fd")},
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),
 }
 """Columns of which runs in one environment are compared: title, unit, whether smoothed."""
 
-BLANK = np.full((64, 64, 3), 235, np.uint8)
-"""Keeps the place of a picture that is not there yet."""
-
-PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
+BLANK = np.full((64, 64, 3), 235, np.uint8)  # keeps the place of a picture that is not there yet
+PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
 
 
-class Page:
+class Page(Output):
     """A run's page: an environment on a visdom server.
 
     Args:
-        address: of the server, without its port: http://localhost.
-        port: of the server.
+        address, port: of the server: http://localhost, 8097.
         env: name of the environment.
         run: name of the run. In an environment of another name, which other runs may share, it stands before the
             names of the panes, and its curves are also in panes that compare the runs.
@@ -94,49 +80,17 @@ class Page:
         server: Server | None = None,
         heir: Callable[[], Server] | None = None,
     ) -> None:
+        super().__init__()
         self.address, self.port, self.env, self.options, self.server = address, port, env, options, server
         self.heir = heir
         self.run, self.shared = run, env != run
-        self.curves = Curves()
-        self.spread: tuple[np.ndarray, np.ndarray] | None = None
-        self.verdict = "Too early to say."
         self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
-        self.lock, self.wake, self.closing = threading.Lock(), threading.Event(), False
+        self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}
-        self.notices: list[str] = []
         self.lost = False
         self.client: Any = None  # the thread's, which imports it
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
-
-    # What the loop calls: quick, and never an error.
-
-    def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back what there is to tell the user."""
-        with self.lock:
-            self.curves.add(row)
-            told, self.notices = self.notices, []
-        return told
-
-    def rewind(self, step: int) -> None:
-        """Forget what is newer than a step."""
-        with self.lock:
-            self.curves.rewind(step)
-
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8; one that was not sent yet is replaced."""
-        with self.lock:
-            self.pictures[name] = (title, pixels)
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        """Take the discriminator's logits of the last steps, (N,) each."""
-        with self.lock:
-            self.spread = real, fake
-
-    def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean."""
-        with self.lock:
-            self.verdict = verdict_text(diagnosis)
 
     def close(self) -> list[str]:
         """Send the last state, and end the server if it is ours; takes a few seconds at most."""
@@ -178,7 +132,8 @@ class Page:
         elif isinstance(error, OSError):
             told = f"the visdom server at {where} does not answer; training goes on, and its page will be whole again"
         else:
-            told = f"the visdom page cannot be drawn ({_first_line(error)}); training goes on, log.jsonl has it all"
+            why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            told = f"the visdom page cannot be drawn ({why}); training goes on, log.jsonl has it all"
         with self.lock:
             self.notices.append(told)
 
@@ -191,11 +146,13 @@ class Page:
         elif self.server is not None and self.server.restart():
             self.sent.clear()
         with self.lock:
-            pictures, spread, verdict = dict(self.pictures), self.spread, self.verdict
+            pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict)
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
             compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
-            self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), image_look(title, pixels))
+            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two beside each other
+            look = {"title": title, "jpgquality": 90, "width": WIDTH, "height": height}
+            self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), look)
         self._pane("verdict", verdict, self.client.text, verdict, VERDICT_LOOK)
         self._pane("options", self.options, self.client.text, options_table(self.options), OPTIONS_LOOK)
         for name, curves in panels.items():
@@ -229,7 +186,7 @@ class Page:
     def _curves(self, name: str, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         longest = max(curves.values(), key=lambda points: len(points[0]))[0]
         drawn = {label: np.interp(longest, *points) for label, points in curves.items()}
-        colours = [PALETTE[i] for i in range(len(drawn))]
+        colours = PALETTE[: len(drawn)]
         quiet = {}
         if panel.smooth:
             raw = {f"{label}, raw": values for label, values in drawn.items()}
@@ -250,7 +207,7 @@ class Page:
         fill = {
             kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": colour(i)}} for i, kind in enumerate(shares)
         }
-        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), list(PALETTE[:2]))
+        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), PALETTE[:2])
         look["traceopts"] = {"plotly": fill}
         values = 100 * np.stack(list(shares.values()), axis=1)
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
@@ -266,15 +223,7 @@ class Page:
             self.client.line(values, images_seen, **window, opts={**look, "markers": len(values) < 3, "markersize": 5})
 
 
-def image_look(title: str, pixels: np.ndarray) -> dict[str, Any]:
-    """How a picture is shown: small enough for two beside each other."""
-    height, width, _ = pixels.shape
-    return {"title": title, "jpgquality": 90, "width": WIDTH, "height": WIDTH * height / width + 30}
-
-
-def curve_look(
-    title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, int, int]] | None
-) -> dict[str, Any]:
+def curve_look(title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, ...]] | None) -> dict[str, Any]:
     """How curves are shown; without colours they get plotly's."""
     look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
     look |= {"width": WIDTH, "height": HEIGHT}
@@ -286,8 +235,10 @@ def colour(i: int, opacity: float = 1.0) -> str:
     return f"rgba{(*PALETTE[i], opacity)}"
 
 
-def verdict_text(diagnosis: Diagnosis) -> str:
+def verdict_text(diagnosis: Diagnosis | None) -> str:
     """What the curves mean, in HTML."""
+    if diagnosis is None:
+        return "Too early to say."
     edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
     return (
         f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
@@ -318,12 +269,7 @@ def connect(address: str, port: int, env: str) -> Any:
 
 
 class Server:
-    """A visdom server of our own, on 127.0.0.1, that ends with this process.
-
-    Args:
-        port: where it listens.
-        static: the page's files.
-    """
+    """A visdom server of our own, on a port of 127.0.0.1, that ends with this process; `static` has the page."""
 
     def __init__(self, port: int, static: Path) -> None:
         self.port, self.static = port, static
@@ -413,14 +359,7 @@ def is_taken(port: int) -> bool:
 
 
 def open_page(address: str, port: int, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
-    """Open a run's page on a running server, else on one of our own.
-
-    Args:
-        address: of the server, without its port: http://localhost.
-        port: of the server.
-        env: name of the environment.
-        run: name of the run; the environment's by default.
-        options: the run's options, shown as text.
+    """Open a run's page, see `Page`, on a running server, else on one of our own.
 
     Returns:
         The page, None where there can be none; and what to tell the user.
@@ -471,10 +410,6 @@ def where(address: str, port: int, env: str, local: bool) -> str:
             user = "USER"
         told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return told
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 if __name__ == "__main__":

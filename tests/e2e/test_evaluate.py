@@ -23,9 +23,10 @@ from gan import checkpoint
 from gan.data import faces
 from gan.data.faces import Pack
 from gan.quality import evaluation, features
-from gan.quality.evaluation import METRICS, Copying, Evaluator
+from gan.quality.evaluation import Copying, Evaluator
 from gan.training import preparing
 from gan.training.run import Run
+from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gan.quality import evaluation
-from gan.watching.curves import METRICS, PANELS, POINTS, Curves, histogram, smoothed
+from gan.watching.curves import PANELS, POINTS, Curves, histogram, smoothed
 
 
 def row(step: int, **values: float) -> dict[str, float]:
@@ -86,7 +85,3 @@ def test_measurements_are_kept_as_they_are() -> None:
     assert list(curves.column("coverage", "step")[0]) == [500.0 * i for i in range(1, 11)]
     curves.rewind(2600)
     assert len(curves.column("fd")[0]) == 5
-
-
-def test_measurements_are_those_that_there_are() -> None:
-    assert set(METRICS) == set(evaluation.METRICS)

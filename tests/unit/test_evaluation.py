@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from config import EvaluateConfig, ModelConfig
 from gan.data.faces import Pack, open_pack
 from gan.quality import evaluation, features, metrics
-from gan.quality.evaluation import METRICS, Evaluator, FaceSet, RealStatistics, copying, deviations, face_set
+from gan.quality.evaluation import Evaluator, FaceSet, RealStatistics, copying, deviations, face_set
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
+from gan.watching.curves import METRICS
 
 CPU = torch.device("cpu")
 

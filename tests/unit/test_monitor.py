@@ -20,6 +20,7 @@ from gan.watching import monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
 from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
+from gan.watching.output import Output
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
 
@@ -254,14 +255,14 @@ def test_side_work_in_which_the_computer_slept_does_not_count(opened: Opening, c
     assert watch.awake("measurement", 300.0) == 300.0
 
 
-class Shown:
+class Shown(Output):
     """An output that keeps what it is given."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rows: list[float] = []
         self.rewinds: list[int] = []
-        self.pictures: list[tuple[str, tuple[int, ...]]] = []
-        self.spread: tuple[np.ndarray, np.ndarray] | None = None
+        self.grids: list[tuple[str, tuple[int, ...]]] = []
         self.diagnoses: list[tuple[int, str]] = []
         self.closed = False
 
@@ -273,10 +274,7 @@ class Shown:
         self.rewinds.append(step)
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        self.pictures.append((f"{name}: {title}", pixels.shape))
-
-    def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
-        self.spread = real, fake
+        self.grids.append((f"{name}: {title}", pixels.shape))
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
         self.diagnoses.append((step, diagnosis.kind))
@@ -306,7 +304,7 @@ def test_other_outputs_get_what_is_shown_and_what_was_before(
 
     assert shown.rows == [5, 10, 20]
     assert shown.rewinds == [10, 20]
-    assert shown.pictures == [("samples: Samples, always of the same latents, step 20", (22, 22, 3))]
+    assert shown.grids == [("samples: Samples, always of the same latents, step 20", (22, 22, 3))]
     assert shown.closed
 
 
