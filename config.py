@@ -578,13 +578,15 @@ class EvaluateConfig:
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
 
-KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
+KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
 """Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
     """Turn any pile of pictures into clean faces, and say what was found. The pile is only read."""
+RENAMED_KINDS = {"same": "duplicate", "alike": "near_duplicate", "odd": "outlier"}
+"""Kinds that had another name, and the one they have now."""
 
     sources: tuple[Path, ...] = option(
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
@@ -593,8 +595,7 @@ class PrepareConfig:
     min_size: int = option(64, "pixels that the shorter side of a face must have.", ge=1, le=4096)
     keep: str = option(
         "",
-        f"kinds of findings to keep all the same, with commas between them: {', '.join(KEEPABLE)}; by default all are "
-        "left out.",
+        f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out.",
     )
     centre: bool = option(False, "cut the centre square; else whole pictures are copied as they are.")
     detect: Path | None = option(
@@ -620,6 +621,8 @@ class PrepareConfig:
             if kind not in KEEPABLE:
                 raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
         if self.detect is not None and self.centre:
+            if kind in RENAMED_KINDS:
+                raise ConfigError(f"--keep: {kind} is now called {RENAMED_KINDS[kind]}; write that")
             raise ConfigError("--detect and --centre both say what to cut; give one of them")
         if self.report.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
