@@ -35,26 +35,26 @@ from gan.watching.curves import BY_DAMAGE
 from gan.watching.monitor import Monitor, Output
 
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
-"""Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device."""
+"""Least images between numbered checkpoints unless `--save_every` is typed, on a CPU and on a GPU."""
 
 
 def looked_up(
     config: TrainConfig, typed: Mapping[str, Any], path: Path | None
 ) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
-    """Look up old files and the faces: the config with what they say, the checkpoint's content, the run's folder."""
+    """Look up old files and the faces; returns the resulting config, the checkpoint's content, and the run's folder."""
     if path is not None:
         config, content = resumed(config, typed, path)
         faces = config.data_path
         if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
             where = "" if faces.is_absolute() else f" in {Path.cwd()}"
-            raise DataError(f"{faces}: the run's faces are not there{where}; say where they are: --data_path=FOLDER")
+            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
         check_previews(config)
         return config, content, path.parent
     if config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
     if "data_path" not in typed and not has_faces(config.data_path):
         show(
-            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
+            f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
             "python train.py --data_path=FOLDER"
         )
         config = dataclasses.replace(config, data_path=SYNTHETIC)
@@ -66,7 +66,7 @@ def check_previews(config: TrainConfig) -> None:
     """Refuse to write previews among the faces.
 
     Raises:
-        ConfigError: they would be taken for faces when the run goes on.
+        ConfigError: they would be taken for faces when the run is resumed.
     """
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
@@ -76,7 +76,7 @@ def check_previews(config: TrainConfig) -> None:
 
 
 def take_weights(state: TrainingState, config: TrainConfig, device: torch.device) -> None:
-    """Give a new run the weights that it does not begin with by chance."""
+    """Load the weights that a new run starts from, where they are not random."""
     if config.init is None:  # old weights bring their own
         state.load_encoder(config)
     if config.init is not None:
@@ -88,7 +88,7 @@ def take_weights(state: TrainingState, config: TrainConfig, device: torch.device
 def planned(
     config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: int
 ) -> TrainConfig:
-    """The config with the options that suit its budget, which runs since `since`, on this machine; says which."""
+    """The config with the options that suit its budget on this machine; says which. The budget began at `since`."""
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
@@ -103,7 +103,7 @@ def planned(
 
 
 def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: torch.device) -> TrainConfig:
-    """The config with the metric that keeps best.pt, if it has none: damage, which knows anime faces alone, or FD."""
+    """The config with the metric that decides best.pt, if it has none: damage for anime faces, FD for others."""
     if config.eval_metric is not None or not config.eval_images or len(pack.pixels) < LEAST:
         return config
     known = False
@@ -115,12 +115,12 @@ def measured_by(config: TrainConfig, pack: Pack, training: np.ndarray, device: t
 
 
 def knows(whole: whole_faces.WholeFaces, pack: Pack, training: np.ndarray) -> bool:
-    """Return True where a pack's faces are of the kind that is known, anime faces, by some of them."""
+    """Return True where a sample of a pack's faces shows that they are anime faces."""
     some = latent.stream(0, 0, "whole").permutation(training)[: whole_faces.ASKED]
     return whole.knows(features.of_pack(whole.extractor, pack, some))
 
 
-def choose_faces(
+def select_faces(
     config: TrainConfig,
     content: Mapping[str, Any] | None,
     pack: Pack,
@@ -128,18 +128,18 @@ def choose_faces(
     held_out: np.ndarray,
     device: torch.device,
 ) -> np.ndarray | None:
-    """Choose the faces of a pack that are whole or typical enough to learn from; says so.
+    """Select the faces of a pack to learn from (instance selection); says which.
 
     Args:
         config: the run's.
-        content: of its checkpoint, which knows what was chosen; None for a new run.
+        content: of its checkpoint, which holds the selection; None for a new run.
         pack: the faces.
-        training: indices of those to train on.
-        held_out: indices of those held out.
-        device: where to look at them; that may take a tenth of a budget.
+        training: indices of the training faces.
+        held_out: indices of the held-out faces.
+        device: where to compute features; that may take a tenth of a budget.
 
     Returns:
-        Whether each face of the pack is chosen; None where all are.
+        Whether each face of the pack is selected; None where all are.
     """
     if content is not None:
         return selection.unpacked(content.get("chosen_faces"), pack)
@@ -158,9 +158,11 @@ def choose_faces(
     share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.typical(pack, training, held_out, share, extractor, looked_at, whole if known else None)
+            chosen = selection.select_instances(
+                pack, training, held_out, share, extractor, looked_at, whole if known else None
+            )
     except TimeoutError:
-        show("to choose among the faces would take more than a tenth of the budget: all are taken")
+        show("selecting faces would take more than a tenth of the budget: all are used")
         return None
     which = "that look most whole" if known else "that are most like the rest"
     show(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
@@ -168,9 +170,9 @@ def choose_faces(
 
 
 def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int) -> bool:
-    """Decide whether to compile the networks; says so where that was measured.
+    """Decide whether to compile the networks; says so where it was measured.
 
-    On two CPU cores they are slower compiled, see docs/experiments.md.
+    Compiled networks are slower on two CPU cores, see docs/experiments.md.
     """
     if config.compile is not None or machine.device.type != "cuda":
         return bool(config.compile)
@@ -191,23 +193,23 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
 
 
 def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
-    """Return True where a run that goes on compiles its networks: as typed; or as measured, on a GPU like then."""
+    """Return True where a resumed run compiles its networks: as typed, else as measured, on a GPU as before."""
     if config.compile is not None:
         return config.compile
     return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
 def same_kind(before: str, device: torch.device) -> bool:
-    """Return True where the device of before, in words, was a CPU, or a GPU, as this is."""
+    """Return True where the earlier device, in words, and this one are both CPUs or both GPUs."""
     return before.startswith("CPU") == (device.type == "cpu")
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
-    """The config with the options that suit so many faces; says which, or how to get further with so few."""
+    """The config with the options that suit this number of faces; says which, or what helps with so few."""
     own = plan.for_few(config, typed, faces)
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        show(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
+        show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
     elif (
         faces <= FEW[-1].most_faces
         and config.model == TrainConfig().model
@@ -215,8 +217,8 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         and config.data_path != SYNTHETIC
     ):
         show(
-            f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
-            "further: --init=released"
+            f"{faces:,} faces are few to learn from; starting from the released generator, which has seen many, gives "
+            "better faces: --init=released"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and faces * config.save_every < least:
@@ -225,14 +227,14 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
 
 
 def extension(config: TrainConfig) -> str:
-    """The option that makes a finished run longer: by as many minutes again, or by some epochs."""
+    """The option that extends a finished run: by as many minutes again, or by some epochs."""
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
 def open_evaluator(
     run: Run, state: TrainingState, pack: Pack, training: np.ndarray, held_out: np.ndarray
 ) -> Evaluator | None:
-    """Open the evaluator of a run, where it is to be evaluated and has faces enough."""
+    """Open the evaluator of a run, if it is to be evaluated and has enough faces."""
     config = run.config
     if not config.eval_images or len(pack.pixels) < LEAST:
         return None
@@ -247,13 +249,13 @@ def open_evaluator(
 
 
 def open_probe(pack: Pack, training: np.ndarray, held_out: np.ndarray) -> health.Probe:
-    """Open the probe that asks the networks at each preview, about faces from all over the pack."""
+    """Open the probe of the networks at each preview, with faces from all over the pack."""
     some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in (training, held_out))
     return health.Probe(*(pack.pixels[indices] for indices in some))
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:
-    """Open the further places that show the run: its report, and those that the options ask for. Says where to look."""
+    """Open the outputs that show the run: its report, and those that the options ask for. Says where to look."""
     config, outputs = run.config, list[Output]()
     if not run.ranks.first:
         return outputs
@@ -272,7 +274,7 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
 
 
 def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> list[str]:
-    """The lines for the user at the end of a sitting: how far it came, how good it is, what to do next."""
+    """The lines for the user at the end of a sitting: how far the run got, how good it is, what to do next."""
     config, folder = run.config, run.folder
     more = f" {extension(config)}" if state.finished else ""
     lines = [

@@ -29,7 +29,7 @@ NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10
 
 
 class TrainingState:
-    """Everything a run needs to go on as if it had never stopped. Randomness is no part of it, see `latent.stream`."""
+    """Everything a run needs to go on as if it had never stopped, except random states: see `latent.stream`."""
 
     PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
 
@@ -46,7 +46,7 @@ class TrainingState:
         self.d_optimizer = adam(self.discriminator.parameters(), config.lr2, betas, device)
 
     def scale_rates(self, share: float) -> None:
-        """Let both optimizers take this share of their learning rates."""
+        """Set both optimizers to this share of their learning rates."""
         for optimizer, rate in zip((self.g_optimizer, self.d_optimizer), self.rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = share * rate
@@ -62,7 +62,7 @@ class TrainingState:
         }
 
     def load(self, content: Mapping[str, Any], path: Path) -> None:
-        """Take the state from a checkpoint's content, all of it.
+        """Load the whole state from a checkpoint's content.
 
         Raises:
             CheckpointError: it belongs to other networks.
@@ -78,7 +78,7 @@ class TrainingState:
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
     def begin_cycle(self, seconds: float) -> None:
-        """Make the run longer, from here on.
+        """Begin a new cycle here, which extends the run.
 
         Args:
             seconds: its training time so far.
@@ -98,7 +98,7 @@ class TrainingState:
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
 
     def load_encoder(self, config: TrainConfig) -> None:
-        """Give a new run's discriminator the encoder that comes with the program, where it is to have one.
+        """Load the encoder that comes with the program into a new run's discriminator, if it uses that encoder.
 
         Raises:
             CheckpointError: its file is missing or damaged.
@@ -138,14 +138,14 @@ class Run:
     """One training on disk, with the choices made for the machine and the faces.
 
     Args:
-        folder: where it lives, `checkpoints/<run>`.
+        folder: `checkpoints/<run>`.
         config: its options.
         device: device to train on.
         precision: precision to compute in, fp32 or bf16.
         faces: the content digest of its pack, and how many faces are trained on, held out, rejected.
         ranks: this process among those that train it.
         compiled: whether torch.compile compiles the networks.
-        chosen: whether each face of the pack is typical enough to learn from; None where that does not matter.
+        chosen: whether each face of the pack is selected to learn from; None where all are.
     """
 
     folder: Path
@@ -163,7 +163,7 @@ class Run:
         return self.folder / "latest.pt"
 
     def describe(self) -> dict[str, Any]:
-        """Describe the run, as `config.json` and every checkpoint do."""
+        """The description of the run in `config.json` and in every checkpoint."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
         return {
             "config": options,
@@ -210,7 +210,7 @@ class Run:
             self._prune(state.step)
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
-        """Save a last state that could not be saved here among the temporary files, so that it is not lost.
+        """Save the last state among the temporary files when it could not be saved in the run's folder.
 
         Args:
             state: what to save.
@@ -218,7 +218,7 @@ class Run:
             error: why it could not.
 
         Raises:
-            CheckpointError: always; it says where the state is, if anywhere.
+            CheckpointError: always; it says where the state is, if it could be saved.
         """
         try:
             spare = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}-")) / "latest.pt"
@@ -247,9 +247,9 @@ class Run:
         return {**self.describe(), **state.content(), **chosen, "images_seen": seen, "seconds": seconds}
 
     def _prune(self, step: int) -> None:
-        """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due.
+        """Delete numbered checkpoints except the last three and every tenth.
 
-        Those beyond `step` stay, as where a run went on from an older one, and so do files that the user named.
+        Those beyond `step` stay, as after a run was resumed from an older one, and so do files that the user named.
         """
         named = {path.stem.removeprefix("step-"): path for path in self.folder.glob("step-*.pt")}
         files = {int(name): path for name, path in named.items() if name.isdecimal() and int(name) <= step}

@@ -1,4 +1,4 @@
-"""The start of a run: its folder, faces, choices, files and weights, in the order in which they are settled."""
+"""The start of a run: its folder, faces, options, files and weights, in the order in which they are settled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gan.watching.health import Probe
 
 @dataclasses.dataclass(frozen=True)
 class Faces:
-    """The faces of a run by their indices in a pack; `chosen` says of each whether to learn from it; None: of all."""
+    """The faces of a run, as indices into a pack. `chosen` is True for each selected face; None selects all."""
 
     pack: Pack
     all_training: np.ndarray
@@ -43,8 +43,8 @@ class Faces:
         return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
 
     @property
-    def typical_held_out(self) -> np.ndarray:
-        """The held-out faces of the kind that is trained on."""
+    def selected_held_out(self) -> np.ndarray:
+        """The held-out faces that were selected."""
         return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
 
     def describe(self) -> dict[str, Any]:
@@ -69,13 +69,13 @@ class Ready:
 
 @contextlib.contextmanager
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
-    """Begin a run, or take up an older one, and keep other processes out of its folder until the end.
+    """Begin or resume a run, and lock its folder against other processes until the end.
 
     Args:
         config: the options.
         typed: the options the user typed, which win over what is chosen.
         ranks: this process among those that train the run.
-        halves: the two halves of a step, by which the machine is measured.
+        halves: the two halves of a step, with which the machine is measured.
 
     Yields:
         The run; None where it has finished already.
@@ -92,7 +92,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
         faces = open_faces(config, content, ranks, path or folder)
         try:
             of = faces.pack, faces.all_training, faces.all_held_out
-            chosen = preparing.choose_faces(config, content, *of, device) if ranks.first else None
+            chosen = preparing.select_faces(config, content, *of, device) if ranks.first else None
             faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
             config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
             run = Run(folder, config, device, precision, faces.describe(), ranks, compiled, faces.chosen)
@@ -107,7 +107,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             if content is not None and path is not None:
                 keep_later(path, state.step, config.save_path or folder / "samples")
             evaluator = preparing.open_evaluator(run, state, *of) if ranks.first else None  # against all kinds of faces
-            probe = preparing.open_probe(faces.pack, faces.training, faces.typical_held_out)
+            probe = preparing.open_probe(faces.pack, faces.training, faces.selected_held_out)
             with open_folder(run, new=content is None):
                 give_back_memory()
                 yield Ready(run, state, batches, evaluator, probe, seconds, since)
@@ -141,13 +141,15 @@ def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ra
             config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
         )
     if ranks.broadcast(pack.digest) != pack.digest:
-        raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
+        raise DataError(
+            f"{config.data_path}: the faces differ from those on the first machine; give both the same pictures"
+        )
     faces = Faces(pack, *pack.split(config.holdout))
     if content is not None and content["faces"]["digest"] != pack.digest:
         known = content["faces"]["training"] + content["faces"].get("left_out", 0)
         raise CheckpointError(
-            f"{path}: has other faces than {config.data_path} ({known:,} then, {len(faces.training):,} now); give its "
-            f"own --data_path, or start a new run from its weights: --init={as_word(path)}"
+            f"{path}: was trained on other faces than {config.data_path} ({known:,}, now {len(faces.training):,}); "
+            f"give its own --data_path, or start a new run from its weights: --init={as_word(path)}"
         )
     return faces
 
@@ -162,7 +164,7 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Choose what faces and machine decide; a run that goes on keeps its choices on a device of the same kind.
+    """Choose the options that depend on faces and machine; a resumed run keeps them on a device of the same kind.
 
     Returns:
         The config; the precision; whether to compile the networks.
@@ -184,7 +186,7 @@ def choose_options(
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
-    """Open the faces of each step, this process's part of them; say how many faces there are."""
+    """Open this process's part of the batches; say how many faces there are."""
     config, ranks, n = run.config, run.ranks, len(faces.training)
     processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
     held_out = f"{len(faces.all_held_out):,} held out"
@@ -196,7 +198,7 @@ def open_batches(run: Run, faces: Faces) -> Batches:
 def open_state(
     run: Run, typed: Mapping[str, Any], content: Mapping[str, Any] | None, path: Path
 ) -> tuple[TrainingState, float]:
-    """The state of a run that goes on, from its checkpoint's content, or of a new one; its training time so far."""
+    """The state of a resumed run, from its checkpoint's content, or of a new one; and its training time so far."""
     state = TrainingState(run.config, run.device)
     if content is None:
         if run.ranks.first:  # the others begin with the first one's weights
