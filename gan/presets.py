@@ -1,4 +1,4 @@
-"""Options under one name: presets, and what a budget or few faces choose. An option typed by the user wins over them.
+"""Presets, and the options that a budget or few faces choose. An option typed by the user wins over all of them.
 
 Imports no torch, so that a wrong option is answered at once.
 """
@@ -13,9 +13,9 @@ from typing import Any
 from config import RELEASED, C, ConfigError, Preset, TrainConfig
 
 RELEASED_NAME = Path("released")
-"""What options call it; a file or folder of that name needs another way of writing it, `$PWD/released`."""
+"""Name of the released weights; a file or folder of that name must be written otherwise, as `$PWD/released`."""
 NAMING = ("init", "checkpoint", "fake")
-"""Those options."""
+"""Options that accept that name."""
 
 _BOOK: dict[str, Any] = {
     "batch_size": 256,
@@ -93,11 +93,11 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is chosen for a budget on one class of machines.
+    """Options for a budget on one class of machines.
 
     Args:
-        least_images: the default networks see at least so many images in the budget.
-        options: what is chosen; an option typed by the user wins.
+        least_images: images that the default networks see at least in the budget.
+        options: the options; an option typed by the user wins.
         expect: what faces to expect, in words.
     """
 
@@ -107,7 +107,7 @@ class Plan:
 
 
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
-"""Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md."""
+"""Learning rates for long runs; the default ones suit short runs, docs/experiments.md."""
 
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
@@ -117,25 +117,25 @@ PLANS = (
     Plan(
         least_images=2e6,
         options={**_SLOW, "ndf": 64, "batch_size": 64},
-        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+        expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
     Plan(
         least_images=1e7,
         options={**_SLOW, "ngf": 128, "ndf": 128, "batch_size": 128},
-        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+        expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
 )
-"""What a budget chooses, by what the machine can do in it; the last row that fits. Those of less than two million
-images were measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
+"""Plans by what the machine can do in the budget; the last row that fits is chosen. Those below two million images were
+measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Few:
-    """What is chosen where old weights are trained further on few faces.
+    """Options for training old weights further on few faces.
 
     Args:
-        most_faces: there are at most so many.
-        options: what is chosen; an option typed by the user wins.
+        most_faces: the largest number of faces that is few.
+        options: the options; an option typed by the user wins.
     """
 
     most_faces: int
@@ -143,8 +143,8 @@ class Few:
 
 
 FEW = (Few(most_faces=1000, options={**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}),)
-"""What the number of faces chooses with `--init`; the first row that fits, none for more. With 400 faces it costs
-nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md."""
+"""Options by the number of faces with `--init`: the first row that fits, none for more faces. With 400 faces they cost
+nothing and bring little; for fewer their effect was not measured: docs/experiments.md."""
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:

@@ -1,4 +1,4 @@
-"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and for runs in training."""
+"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and during training."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ METRICS = {
 """Each metric's name for people, its better direction, and the decimals shown."""
 
 LEAST = 50
-"""Faces of each kind below which nothing is measured."""
+"""Least faces of each kind for a measurement."""
 
 MOST_FACES = 2000
 """Samples, and real faces, of an evaluation during training."""
 
 FIRST_SEED = 2**32
-"""Seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these."""
+"""Seed of the first of those samples. `evaluate.py` uses others, since these chose best.pt."""
 
 HALVES = 10
-"""Random halves of the samples that give a metric's deviation."""
+"""Number of random halves of the samples that give a metric's deviation."""
 
 TEXTURE_FACES, PATCHES = 4096, 16_384
-"""Faces of a set that texture and spectrum look at, at most, and patches of each level taken from them."""
+"""Most faces of a set for texture and spectrum, and patches of each level taken from them."""
 
 DAMAGE_FACES = 2048
-"""Faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then."""
+"""Most faces of a set in which damage is looked for; its mean is then known to 0.0003."""
 
 CHUNK = 64
-"""Faces that texture and spectrum look at in one go, at most."""
+"""Most faces for texture and spectrum at a time."""
 
 COPY_SHARE, COPY_RATIO = (1, 5, 50), 0.5
-"""Percentiles of the distance to the nearest training face, and which share of a new face's distance is too near."""
+"""Percentiles of the distance to the nearest training face; and the share of a new face's distance that is too near."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +93,13 @@ def face_set(
     damage: Callable[[np.ndarray], Tensor],
     faces: int,
 ) -> FaceSet:
-    """Take a set of faces in, some at a time.
+    """Measure a set of faces, some at a time.
 
     Args:
         batches: pixels (n, S, S, C) uint8, `faces` of them in all.
         extract: pixels -> features.
         damage: pixels -> how much of each looks damaged.
-        faces: how many they are.
+        faces: number of faces.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -198,8 +198,8 @@ def deviations(
 ) -> dict[str, float]:
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
-    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
-    not coverage, of which half as many samples have less: see `metrics.coverage_deviation`.
+    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples.
+    Coverage depends on the number of samples, see `metrics.coverage_deviation`.
 
     Args:
         reals: the real faces.
@@ -235,9 +235,9 @@ class Evaluator:
         pack: the faces of the run.
         training: indices of those trained on.
         held_out: indices of those held out.
-        extractor: which features.
-        sampler: draws with the generator, in training's precision; its statistics are those of its weights.
-        metric: the one, by its name in METRICS, that tells which checkpoint is best.
+        extractor: of the features.
+        sampler: generates samples in training's precision; BatchNorm statistics must fit the weights.
+        metric: name in METRICS of the metric that tells which checkpoint is best.
         best: the metrics of the best so far; None before the first.
     """
 
@@ -262,7 +262,7 @@ class Evaluator:
         return RealStatistics.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def cost(self) -> float:
-        """Seconds that the next measurement will take: as many as the last one, and before the first an estimate."""
+        """Seconds that the next measurement will take: as many as the last one, or an estimate before the first."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
             networks = self.extractor, self.extractor.damage
@@ -271,11 +271,11 @@ class Evaluator:
             extracting, finding = (_seconds(functools.partial(network, faces)) for network in networks)
             measuring = (2 * extracting + finding) / len(faces)  # real faces too, but not their damage
             list(self.sampler.faces([0]))
-            drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
+            generating = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # however few they are
+            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # a constant part, however few the faces
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
-            self.seconds = texture + (measuring + drawing) * len(self.chosen)
+            self.seconds = texture + (measuring + generating) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
@@ -289,8 +289,8 @@ class Evaluator:
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
         """Compare metrics with the best so far, and keep them as the best where they are better.
 
-        Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
-        states whose FD is like the least so far.
+        Damage cannot tell many copies of one good face from varied faces. So it decides only between states whose FD is
+        close to the least so far.
 
         Args:
             found: the metrics.
@@ -326,8 +326,8 @@ class Copying:
 
     Args:
         ratios: percentile of the samples' distances to their nearest training face, over the same of new faces.
-        against: what the new faces are; those that nearly equal a training face, as other versions of one picture,
-            are none.
+        against: what the new faces are; without those that nearly equal a training face, as other versions of one
+            picture do.
         nearest: index among the training faces of each sample's nearest, (N,).
         distances: to it, (N,).
     """
@@ -339,7 +339,7 @@ class Copying:
 
     @property
     def copied(self) -> bool:
-        """True where at least one sample in a hundred lies far nearer to a training face than new faces do."""
+        """True where at least one sample in a hundred is far nearer to a training face than new faces are."""
         return min(self.ratios.values()) < COPY_RATIO
 
 
@@ -374,7 +374,7 @@ def of_pack(
     done: Callable[[int], object] = lambda n: None,
     damage: bool = True,
 ) -> FaceSet:
-    """Some faces of a pack as a set; their features are kept beside the pack. Without `damage` it is not looked for."""
+    """Measure some faces of a pack; their features are kept beside the pack. Without `damage` none is looked for."""
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
@@ -382,7 +382,7 @@ def of_pack(
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two random lots of `n` faces of a pack, half of it each where it has no 2 n, no two faces equal: indices."""
+    """Indices of two random lots of `n` different faces of a pack, or of half of them each where there are fewer."""
     order = stream(seed, 0, "evaluation").permutation(len(pack.pixels))
     order = order[np.sort(np.unique(pack.hashes[order], return_index=True)[1])]
     n = min(n, len(order) // 2)
@@ -396,7 +396,7 @@ class Reference:
     Args:
         reals: one lot.
         other: features of another lot, for the floor, (N, F).
-        floor: what the other lot gives, whole.
+        floor: metrics of the whole other lot.
         n: faces of each lot that the file has.
         extractor: name of the extractor that made the features.
         about: what they are, in words.

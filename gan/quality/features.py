@@ -26,14 +26,14 @@ from gan.quality.damage import Damage
 
 BATCH = 100
 NARROW_BATCH = 20
-"""Of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache."""
+"""Batch for EfficientNet on a CPU: twice as fast as 100, whose maps do not fit into its cache."""
 SIZE_OF_MEANS = 10**0.5
-"""What EfficientNet-lite2's means are divided by: about their root mean square over anime faces."""
+"""Divisor of EfficientNet-lite2's means: about their root mean square over anime faces."""
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
 STANDARD = "6726825d"
-"""First digits of the SHA-256 of the weights that FID is defined with."""
+"""First digits of the SHA-256 of the weights that define FID."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Extractor:
     """Turns faces into features.
 
     Args:
-        name: says which features these are; those of different names do not compare.
+        name: of the features; features of different names are not comparable.
         width: numbers in a feature vector.
         network: uint8 pixels (N, H, W, C) on its device -> (N, width).
         device: where it computes.
-        batch: faces it gets at a time.
+        batch: faces at a time.
         damage: pixels -> how much of each face looks damaged, (N,), see `gan.quality.damage`.
     """
 
@@ -75,7 +75,7 @@ class Extractor:
 
 
 def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
-    """The features that metrics compare.
+    """Load the network of the features that metrics compare.
 
     Args:
         kind: `imagenet`, of EfficientNet-lite2; `faces`, of the encoder that comes with the program; or `inception`,
@@ -95,13 +95,13 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
 def measuring(
     on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
 ) -> Extractor:
-    """What quality is measured by: features, and with them how damaged faces look.
+    """The extractor that quality is measured with: features and damage.
 
     Args:
         on: where to compute.
-        kind: which features; None takes imagenet, or where its package is missing, which is said, faces.
+        kind: which features; None takes imagenet, or faces with a message where its package is missing.
         fid_weights: as for `load`.
-        before: name of the features that were used so far, where these are to go on.
+        before: name of the features that a resumed run has used so far.
 
     Raises:
         CheckpointError: as `load`; or the file of the network that finds damage is missing or damaged.
@@ -115,7 +115,7 @@ def measuring(
     except ConfigError as error:
         if kind is not None:
             raise
-        show(f"{error}; until then it is measured by the program's own encoder, --features=faces")
+        show(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
         made = load("faces", None, on)
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
@@ -221,13 +221,13 @@ def _digest(path: Path) -> str:
 def of_pack(
     extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
 ) -> Tensor:
-    """Features of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
+    """Features of some faces of a pack, each computed once and kept in a file in the pack's folder.
 
     Args:
         extractor: what computes them.
         pack: the faces.
         indices: which faces, (N,).
-        done: called with a number of faces whenever so many more are known.
+        done: called with the number of further faces whose features are known.
 
     Returns:
         (N, F) float32.

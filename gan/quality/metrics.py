@@ -61,7 +61,7 @@ def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
-    """About what squared Mahalanobis distances would be, had the Gaussian been fitted without each face in turn.
+    """Estimate squared Mahalanobis distances as if the Gaussian had been fitted without each face in turn.
 
     It lies nearer to the faces that it was fitted to than to others.
 
@@ -128,10 +128,10 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
 
 def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
-    """Standard error of the coverage over the choice of fakes, by the jackknife, which rather gives too much.
+    """Standard error of the coverage over the choice of fakes, by the jackknife, which overestimates it.
 
-    Right where few reals are covered, up to 1.7 times too much where nearly all are (Efron and Stein 1981: never less
-    than it is, in the mean).
+    Right where few reals are covered, up to 1.7 times too large where nearly all are (Efron and Stein 1981: on average
+    never too small).
 
     Args:
         real: (N, F).
@@ -168,7 +168,7 @@ def radii_among(features: Tensor, among: Tensor, k: int) -> Tensor:
 
 
 def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
-    """Images split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
+    """Split images into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
 
     Args:
         images: (N, C, S, S).

@@ -20,23 +20,22 @@ from model import Discriminator, Generator
 
 T = TypeVar("T")
 BATCH = 64
-"""Latents a batch; always full, so that a face does not depend on how many are asked for."""
+"""Latents in a batch; batches are always full, so that a face does not depend on how many are asked for."""
 
 
 TYPICAL_OF = 2048
-"""Samples by which it is told which are typical."""
+"""Samples that define which samples are typical."""
 
 WORST = 0.05
-"""A sample is ranked by the logit that this share of its places, seen at three depths, is below."""
+"""A sample is ranked by this quantile of its logits over all places and three depths."""
 
 
 @dataclasses.dataclass
 class Sampler:
-    """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
+    """A generator, and the discriminator that ranks its samples: frozen, in eval().
 
-    `origin` is what the checkpoint says of the faces it was trained on, where it does: holdout, digest, how many were
-    trained on and held out, and, where it is not a released one, data_path. `missing` says why there is no
-    discriminator where there is none.
+    `origin` is what the checkpoint says about its training faces, if anything: holdout, digest, how many were trained
+    on and held out, and data_path unless it is a released one. `missing` says why there is no discriminator.
     """
 
     generator: nn.Module
@@ -64,9 +63,9 @@ class Sampler:
     ) -> list[int]:
         """The `keep` seeds with the best samples, best first, by a score or as far as the discriminator can tell.
 
-        A discriminator that knows faces is asked about each place of a sample, and the places it likes least count.
-        Half of the samples, those least like the others to its encoder, come last: it finds blurred pictures in one
-        colour as real as any, since there are such. One that knows none is asked about the whole, as in the book.
+        A projected discriminator rates each place of a sample, and its lowest logits count. The less typical half of
+        the samples, by its encoder, comes last: the discriminator takes blurred pictures in one colour for real, since
+        some faces are. A plain discriminator rates the whole sample, as in the book.
 
         Args:
             seeds: to choose from; memory does not grow with their number.
@@ -138,7 +137,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Tell which of `known` are among the half nearest to their middle; and give a function that tells it of others.
+    """Find the half of `known` nearest to their mean; also returns a function that classifies other samples.
 
     Args:
         known: features, (N, F).
@@ -152,11 +151,11 @@ def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def load(path: Path, on: torch.device) -> Sampler:
-    """Load what draws and ranks samples.
+    """Load what generates and ranks samples.
 
     Args:
         path: a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
-        on: where to draw.
+        on: the device.
 
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.
@@ -181,7 +180,7 @@ def load(path: Path, on: torch.device) -> Sampler:
 
 
 def _discriminator(model: ModelConfig) -> tuple[Discriminator | None, ConfigError | None]:
-    """The discriminator, or why there is none: drawing alone needs no package of its encoder."""
+    """The discriminator, or why there is none: generating alone does not need the package of its encoder."""
     try:
         return Discriminator(model), None
     except ConfigError as error:
@@ -189,7 +188,7 @@ def _discriminator(model: ModelConfig) -> tuple[Discriminator | None, ConfigErro
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
-    """Load what draws, and where `netd_path` is given ranks, from weights that the book's program saved.
+    """Load what generates samples, and with `netd_path` what ranks them, from weights that the book's program saved.
 
     Raises:
         CheckpointError: a file cannot be read, or is something else.

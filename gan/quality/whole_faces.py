@@ -1,8 +1,8 @@
-"""Which faces look whole: two eyes that are there, whole and alike, and nothing smeared over the face.
+"""Scores of how whole faces look: two eyes that are there, whole and alike, and nothing smeared over the face.
 
-Somebody looked at samples of the released generator one by one, and a ridge regression learnt what he said from what
-the measuring encoder sees in them (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show,
-not how good a set of faces is: real ones score no higher than samples, docs/experiments.md.
+A person rated samples of the released generator one by one, and a ridge regression learned these ratings from the
+encoder's features (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show, not how good a
+set of faces is: real faces score no higher than samples, docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gan.quality import metrics
 from gan.quality.features import Extractor
 
 KNOWN = 1.5
-"""Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
-their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
-3.4."""
+"""Largest median of a set's squared Mahalanobis distances from real anime faces, over the number of features, for the
+set to be of their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, synthetic ones 1.3; crops of diagrams
+2.0, of photographs 3.4."""
 
 ASKED = 256
-"""Faces that tell whether the others of a set are of that kind."""
+"""Faces by which the kind of a set is told."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeFaces:
-    """Says how whole faces look.
+    """Scores how whole faces look.
 
     Args:
-        extractor: what it sees in them.
+        extractor: of their features.
         weights: of the regression, (F,).
         distance: features (N, F) -> squared Mahalanobis distances from real anime faces, (N,).
     """
@@ -51,12 +51,12 @@ class WholeFaces:
         return self.scores(self.extractor(pixels)).tolist()
 
     def knows(self, seen: Tensor) -> bool:
-        """Whether faces are of the kind that it was taught, by their features (N, F), so that its scores mean much."""
+        """Whether faces with these features (N, F) are of the kind that it was trained on; else scores mean little."""
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
-    """What comes with the program.
+    """Load the regression that comes with the program.
 
     Args:
         extractor: of the features called `faces`.
@@ -73,7 +73,7 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     content = checkpoint.load(path, required=("weights", "extractor", "mean", "covariance"))
     if content["extractor"] != extractor.name:
         raise CheckpointError(
-            f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "
+            f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "
             f"'{extractor.name}'; fetch both again with git checkout -- checkpoints"
         )
     distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())

@@ -1,8 +1,8 @@
 """Differentiable augmentation (Zhao et al. 2020): the same gentle moves on reals and fakes. Pure.
 
-Only moves that leave a face a face: shifts with a replicated border, and small changes of colour, which few faces need
-and many do without. Cut-outs are left out, they leak into the samples. Mirrored faces are no matter of these: they are
-faces too, and samples should look both ways, see `batches`.
+Only moves that leave a face a face: shifts with a replicated border, and small changes of colour, which help with few
+faces. There are no cut-outs, which leak into the samples. Mirroring is in `batches` instead: mirrored faces are faces
+too, and samples should face both ways.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BRIGHTER, STRONGER = 0.2, 0.3
-"""Most that is added to a face in [-1, 1], and most that its colours and its contrast change, as a share."""
+"""Most that is added to a face in [-1, 1], and greatest relative change of its saturation and contrast."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What happens to one batch.
+    """The augmentation of one batch.
 
     Args:
-        shift: down and right, moves all of them, pixels.
-        colours: of each face what is added to it, and the factors of its saturation and of its contrast, (N, 3)
-            float32; None where no colour changes.
+        shift: down and right, of the whole batch, pixels.
+        colours: for each face the brightness to add and the factors of saturation and contrast, (N, 3) float32; None
+            where no colour changes.
     """
 
     shift: tuple[int, int]
     colours: np.ndarray | None = None
 
     def of(self, part: slice) -> Moves:
-        """What happens to a part of the batch."""
+        """The augmentation of a part of the batch."""
         return self if self.colours is None else dataclasses.replace(self, colours=self.colours[part])
 
 

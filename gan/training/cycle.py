@@ -1,16 +1,16 @@
-"""The learning rates along the training that one budget pays for."""
+"""The learning rates over the training that one budget pays for."""
 
 from __future__ import annotations
 
 import dataclasses
 
 WARM_UP = 0.05
-"""Share of a cycle after the first over which the learning rates rise from 0: the networks had settled."""
+"""Share of a later cycle over which the learning rates rise from 0, as the networks have settled before."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """The training that one budget pays for; the learning rates reach 0 at its end. Another budget begins another one.
+    """The training that one budget pays for; the learning rates reach 0 at its end. Each new budget begins a cycle.
 
     Args:
         step: the step after which it began.
@@ -32,11 +32,11 @@ class Cycle:
     def rates(self, done: float, anneal: float) -> float:
         """The share of the learning rates to take when the share `done` of the cycle is done.
 
-        At a constant rate the networks circle round each other; as it falls they settle.
+        At a constant rate the networks circle around each other; as it falls, they settle.
 
         Args:
             done: see `done`.
-            anneal: share of the cycle, its last part, over which the rates fall to 0 in a line.
+            anneal: share of the cycle, its last part, over which the rates fall linearly to 0.
         """
         falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
         rising = min(1.0, done / WARM_UP) if self.step else 1.0

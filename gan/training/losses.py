@@ -1,7 +1,7 @@
-"""Adversarial losses and gradient penalties, as formulas on logits. Pure: no state, no randomness of their own.
+"""Adversarial losses and gradient penalties as formulas on logits. Pure: no state, no randomness of their own.
 
 Logits are raw outputs of the discriminator, high for real, shape (N,), or (N, K) where it has K heads: each head has a
-loss of its own, and they are summed. Heads that judge P places of an image give (N, K, P); the loss is taken at each
+loss of its own, and they are summed. Heads that rate P places of an image give (N, K, P); the loss is taken at each
 place and then the mean, so that places already won count less than a broken one (Isola et al. 2017). softplus keeps a
 useful gradient at every logit, where a logarithm of a sigmoid rounds to nothing.
 """
@@ -20,10 +20,10 @@ COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})
 """Losses whose generator step needs the logits of reals too."""
 
 PENALTY_NOISE = 0.1
-"""Standard deviation of the noise of the approximate penalty, in units of [-1, 1] images, or of maps that heads see."""
+"""Standard deviation of the noise of the approximate penalty, in units of [-1, 1] images or of feature maps."""
 
 COUPLED: frozenset[Loss] = frozenset({"rahinge"})
-"""Losses that are no mean over the batch, so that parts of it cannot be computed one by one."""
+"""Losses that are not a mean over the batch, so that parts of the batch cannot be computed one by one."""
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
 
 
 def mean(losses: Tensor) -> Tensor:
-    """Over the batch and places, of the sum over heads: (N,), (N, K) or (N, K, P) -> a scalar."""
+    """The mean over batch and places of the sum over heads: (N,), (N, K) or (N, K, P) -> a scalar."""
     return losses.mean(0).sum() if losses.ndim < 3 else losses.mean((0, 2)).sum()
 
 
@@ -201,14 +201,14 @@ def head_penalties(
     noise: Sequence[Tensor | None],
     scale: float,
 ) -> dict[str, Tensor]:
-    """`gradient_penalties` of heads, each at its map of features, summed over them; the encoder is left alone.
+    """`gradient_penalties` of the heads at their feature maps, summed; the encoder takes no part.
 
-    Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
-    2023, "Adversarial diffusion distillation", do so with R1).
+    At pictures they would cost a pass through the encoder; at the maps they cost only the heads (Sauer et al. 2023,
+    "Adversarial diffusion distillation", do so with R1).
 
     Args:
         penalty: as there.
-        heads: of K heads, map -> logits (N, P) or (N,).
+        heads: K functions, map -> logits (N, P) or (N,).
         real_features: K maps of the reals, (N, C, R, R) each.
         real_logits: their logits, (N, K, P) or (N, K), with their graph.
         fake_features: of the fakes.

@@ -1,4 +1,4 @@
-"""A batch that does not fit into memory goes through the networks in parts."""
+"""Batches that do not fit into memory go through the networks in parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Memory:
         self.run, self.state, self.monitor, self.parts = run, state, monitor, 1
 
     def in_parts(self, half: Half, step: Step) -> None:
-        """Take half a step on the whole batch; where memory does not suffice, from then on, on parts of it in turn."""
+        """Take half a step on the whole batch, or, once memory has run out, on parts of it in turn."""
         n, device = self.run.config.batch_size, self.run.device
         while True:
             try:
@@ -38,15 +38,15 @@ class Memory:
                 drop_unfinished(optimizer)
             self.monitor.say(
                 f"out of memory: from step {self.state.step} on each batch of {n} goes through the networks in "
-                f"{self.parts} parts, which is slower; BatchNorm sees one part at a time, else nothing changes"
+                f"{self.parts} parts, which is slower; BatchNorm sees one part at a time, nothing else changes"
             )
 
 
 def equal_parts(n: int, parts: int) -> list[slice]:
-    """Divide `n` into so many parts, as equal as they get."""
+    """Divide `n` into parts that are as equal as possible."""
     return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
 
 
 def may_split(config: TrainConfig, ranks: Ranks, parts: int) -> bool:
-    """Return True where a batch may go through the networks in so many parts and still be one batch."""
+    """Return True where a batch in this many parts gives the same step."""
     return ranks.world == 1 and config.loss not in COUPLED and parts <= config.batch_size

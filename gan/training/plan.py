@@ -1,4 +1,4 @@
-"""The options that suit a budget on this machine, by measuring it with real training steps."""
+"""Options that suit a budget on this machine, which is measured with real training steps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
 
 MEASURED_SECONDS, MEASURED_SHARE, LEAST_STEPS = 3.0, 0.02, 2
-"""Seconds for which the machine is measured, the most that is of a budget, and the fewest steps."""
+"""Seconds for which the machine is measured, most share of a budget for that, and fewest steps."""
 
 COMPILE_SECONDS = 1200
-"""Runs that take longer are tried with compiled networks, which takes about a minute."""
+"""Longer runs try compiled networks, which takes about a minute."""
 
 TRAINING_SHARE = 0.9
-"""Of the speed of a bare step this is left: penalties, averages, previews, saves and measurements take the rest."""
+"""Share of a bare step's speed in training; penalties, averages, previews, saves and measurements take the rest."""
 
 NEVER = 2**62
-"""Steps between penalties where none is to come."""
+"""Steps between penalties where there are to be none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Chosen:
 
     Args:
         plan: the row of the table.
-        config: the run's config with its options, those typed excepted.
-        rate: images/s of the default networks on this machine, measured.
-        images: images that the chosen networks will see in the budget, about.
+        config: the run's config with the plan's options, except those typed.
+        rate: measured images/s of the default networks on this machine.
+        images: approximate images that the chosen networks will see in the budget.
     """
 
     plan: Plan
@@ -66,14 +66,14 @@ class Chosen:
 
 
 def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
-    """Choose the options for a budget by how many images this machine can be trained on in it.
+    """Choose the options for a budget by how many images this machine can process in it.
 
     Args:
         config: the run's config.
         typed: the options the user typed, which win.
         machine: device, precision and processes to train with.
         seconds: seconds left of the budget.
-        faces: faces to train on, at least as many as a batch has.
+        faces: number of training faces, at least a batch.
     """
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
     rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
@@ -87,7 +87,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
         try:
             rate_chosen = TRAINING_SHARE * machine.world * images_per_second(chosen, machine, spent)
             return Chosen(plan, chosen, rate, rate_chosen * seconds)
-        except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
+        except (RuntimeError, MemoryError) as error:  # the previous row has smaller networks
             if not out_of_memory(error):
                 raise
         free_memory(machine.device)
@@ -95,7 +95,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
 
 
 def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> float:
-    """Measure images/s, of smaller batches where the memory holds no more: in training they go through in parts."""
+    """Measure images/s, with smaller batches where memory runs out, as in training batches are then split."""
     while True:
         try:
             return images_per_second(config, machine, seconds)
@@ -132,10 +132,10 @@ def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | 
 
 
 def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
-    """The options that suit training old weights further on so many faces, those typed excepted.
+    """The options for training old weights further on few faces, except those typed.
 
-    The discriminator soon knows few faces by heart and then teaches the generator to copy them; what it cannot change,
-    and faces that never look quite the same twice, put that off.
+    The discriminator soon knows few faces by heart and then teaches the generator to copy them. Frozen layers, and
+    faces that never look quite the same twice, delay that.
 
     Args:
         config: the run's config.
@@ -149,7 +149,7 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
-    """Measure the speed of training steps, without loader, penalty, average and writing. Nothing is left of them.
+    """Measure the speed of training steps without loader, penalty, average and writing. Leaves nothing behind.
 
     Args:
         config: the run's config.

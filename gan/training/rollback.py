@@ -1,4 +1,4 @@
-"""The way back from a loss that is not a number."""
+"""Rolling a run back after a loss that is not a number."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
 RETRIES = 3
-"""Most times that a run is rolled back before it gives up."""
+"""Most times that a run is rolled back before it ends."""
 
 
 class RollBack:
-    """Takes a run back to its last good state, with other random numbers from there on, a bounded number of times.
+    """Rolls a run back to its last good state and continues with other random numbers, a bounded number of times.
 
     Args:
         run: the run.
@@ -25,10 +25,10 @@ class RollBack:
         self.failed, self.attempts = 0, 0  # the last step that failed, and how often since a later save
 
     def back_if(self, failed: bool) -> bool:
-        """Go back where the step of any process has failed.
+        """Roll back if the step of any process has failed.
 
         Returns:
-            True where it did.
+            True if it did.
 
         Raises:
             ConfigError: it has happened too often, or no state was saved.
@@ -58,6 +58,6 @@ class RollBack:
         return True
 
     def saved(self, good: bool) -> None:
-        """Count anew from a good state that was saved after the last failure; `good` is False where saving failed."""
+        """Reset the attempts once a good state was saved after the last failure; `good` is False if saving failed."""
         if self.attempts and self.state.step > self.failed and any(self.run.ranks.all_reduce_max(good)):
             self.attempts = 0

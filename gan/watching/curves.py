@@ -1,4 +1,4 @@
-"""The curves of a run, for whatever shows or judges them: rows of log.jsonl in bounded memory, and what is shown."""
+"""The curves of a run: rows of log.jsonl in bounded memory, and the panels that show them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ POINTS = 1000
 """Points of a curve. When there are more, neighbours are averaged, so that memory and cost stay bounded."""
 
 SMOOTHED = 0.05
-"""Share of a curve's points that a smoothed one takes the mean of."""
+"""Share of a curve's points that smoothing averages over."""
 
 PLACES = ("step", "images_seen", "seconds")
-"""Columns that say where in the run a row is."""
+"""Columns that give a row's place in the run."""
 
 BINS = 40
-"""Of a histogram of logits."""
+"""Bins of a histogram of logits."""
 
 
 METRICS = (
@@ -37,7 +37,7 @@ BY_DAMAGE = "damage_x100"
 """The metric that agrees with the eye, and is blind to variety."""
 
 ALIKE = 1.1
-"""FDs are alike where the greater is at most so many times the other."""
+"""FDs are alike where their ratio is at most this."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Panel:
     Args:
         title: what they are.
         unit: of their values.
-        columns: of log.jsonl, with their names for people.
+        columns: columns of log.jsonl, with their names for people.
         smooth: whether a smoothed curve is shown over each raw one.
-        scale: their values are multiplied by this.
+        scale: factor of the values.
     """
 
     title: str
@@ -95,9 +95,9 @@ PANELS = {
 
 
 class Curves:
-    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows.
+    """The rows of log.jsonl in bounded memory: when there are too many, points become means of more rows.
 
-    Measurements are kept as they are: training spends too little of its time on them for there to be many.
+    Measurements are kept as they are: training spends so little time on them that there are never many.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Curves:
         self.waiting = [row for row in self.waiting if row["step"] <= step]
 
     def column(self, name: str, along: str = "images_seen") -> tuple[np.ndarray, np.ndarray]:
-        """Where, by default images seen, and values of a column, where it has any, (N,) each."""
+        """Places (by default images seen) and values of a column, (N,) each, of the rows that have it."""
         rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
         rows = self.measured if name in METRICS else rows
         points = [(row[along], row[name]) for row in rows if name in row]
@@ -141,7 +141,7 @@ class Curves:
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:
-    """The mean of each value and its neighbours, of those on one side only at the ends, (N,)."""
+    """The moving average of values, (N,); at the ends it has fewer neighbours."""
     reach = round(SMOOTHED * len(values) / 2)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
@@ -150,10 +150,10 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How the discriminator's logits are spread.
+    """A histogram of the discriminator's logits.
 
     Args:
-        real: logits of faces, (N,); those that are no numbers are left out.
+        real: logits of faces, (N,); those that are not finite are left out.
         fake: logits of samples, (M,), likewise.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Whether a run is well: what is asked of its networks between steps, and what its curves mean, in a sentence."""
+"""The health of a run: a probe of its networks between steps, and a diagnosis of its curves in a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gan.images import to_pixels, to_tensor
 from gan.watching.curves import ALIKE, BY_DAMAGE, Curves
 
 PROBED, LEAST_PROBED, ASKED_AT_ONCE, ASKED_EVERY = 128, 64, 32, 4
-"""Faces of each kind that the discriminator is asked about, at most, at least, and at once; at every which preview."""
+"""Most and least faces of each kind that the discriminator rates, faces at a time, and previews between ratings."""
 
 Kind = Literal[
     "early",
@@ -33,35 +33,35 @@ Kind = Literal[
 ]
 
 EARLY_IMAGES = 10_000
-"""Before so many images nothing is said."""
+"""Images before which there is no diagnosis."""
 
 RECENT = 0.25
-"""Share of the run, its last part, that most rules look at."""
+"""Last share of the run that most rules look at."""
 
 COLLAPSED = 0.3
 """Samples that are nearer to each other than this share of what faces are have collapsed."""
 
 WON, LOST, KNOWN, MANY_EPOCHS = 0.999, 0.6, 0.975, 200
-"""Shares of pairs told apart by a discriminator that has won, has lost, and knows faces by heart; seen so often."""
+"""Shares of pairs told apart by a discriminator that has won, has lost, knows faces by heart; and epochs for that."""
 
 SURE, SMALL = 0.75, 2000
-"""Share of pairs told apart from which on mean logits mean something; and faces of which none are held out."""
+"""Least share of pairs told apart for mean logits to mean anything; and least faces of which some are held out."""
 
 BY_HEART, TOO_WELL = 0.5, 0.99
-"""Share of the way from faces to samples at which held-out faces lie if the others are known by heart; and coverage of
-the faces trained on that new faces would not reach (0.97 of them would have one of as many others near)."""
+"""Limits for faces known by heart: how far held-out faces lie on the way from training faces to samples; and coverage
+of the training faces, which would be 0.97 by as many new faces."""
 
 NEAR, FAR = 4_000, 40_000
 """Images between previews whose samples can be compared."""
 
 RESTLESS = 0.6
-"""A generator whose samples change by this share of what two of them differ, three times, does not settle."""
+"""A generator does not settle if its samples change three times by this share of the distance between two samples."""
 
 NOISE, STALE, STALE_SHARE = 0.03, 3, 1.4
-"""A run has stalled if so many measurements and so much longer than it took have not improved it by more than noise."""
+"""Relative noise of a metric; a run has stalled after so many measurements, and so much more time, without progress."""
 
 AT_LEAST: dict[Metric, float] = {"damage_x100": 0.05, "fd": 0.0, "coverage": 0.005, "kid_x1000": 0.5, "swd_x1000": 0.0}
-"""What 2,000 samples more or less decide, however small the metric is; added to that noise."""
+"""Noise from the choice of 2,000 samples, however small the metric is; added to that noise."""
 
 KEPT_BY: dict[Metric, tuple[str, bool]] = {
     "damage_x100": ("damage x100", False),
@@ -70,20 +70,20 @@ KEPT_BY: dict[Metric, tuple[str, bool]] = {
     "kid_x1000": ("KID x1000", False),
     "swd_x1000": ("SWD x1000", False),
 }
-"""What best.pt may be kept by: name for people, and whether higher is better."""
+"""Metrics that may decide best.pt: name for people, and whether higher is better."""
 
 PERFECT: dict[Metric, float] = {"damage_x100": 1.5, "fd": 0.0, "coverage": 1.0, "kid_x1000": 0.0, "swd_x1000": 0.0}
-"""What cannot be bettered: of damage that of real anime faces."""
+"""The best possible values; for damage that of real anime faces."""
 
 THUMBNAIL = 8
-"""Parts of a face, each way, whose means `variety` and `drift` compare."""
+"""Parts per side of a face whose means `variety` and `drift` compare."""
 
 
 class Probe:
-    """What is asked of the networks at each preview; always about the same faces.
+    """Measures the networks at each preview, always with the same faces.
 
     Args:
-        seen: faces trained on, (N, S, S, C) uint8, of which it takes some.
+        seen: faces trained on, (N, S, S, C) uint8, of which it takes the first.
         held_out: faces held out, likewise.
     """
 
@@ -93,14 +93,14 @@ class Probe:
         self.thumbs: np.ndarray | None = None
 
     def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Ask.
+        """Measure variety, drift and mean logits.
 
         Args:
             samples: of the averaged generator, (N, C, S, S) in [-1, 1].
-            discriminator: images -> logits, (N,) or (N, heads); it must not be changed by being asked.
+            discriminator: images -> logits, (N,) or (N, heads); calling it must not change it.
 
         Returns:
-            The columns `variety`, from the second time on `drift`, and every fourth time, where enough faces are held
+            The columns `variety`; from the second time on `drift`; and every fourth time, if enough faces are held
             out, the mean logits `seen_logit`, `held_out_logit` and `sample_logit`.
         """
         thumbs, before = thumbnails(to_pixels(samples)), self.thumbs
@@ -118,7 +118,7 @@ class Probe:
 
 
 def mean_logit(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> float:
-    """The mean of the logits of images, asked for a few at a time: training may have left little memory."""
+    """The mean logit of images, computed for a few at a time, as training may leave little memory."""
     return torch.cat([discriminator(some).float() for some in images.split(ASKED_AT_ONCE)]).mean().item()
 
 
@@ -130,14 +130,14 @@ def thumbnails(faces: np.ndarray) -> np.ndarray:
 
 
 def distances(thumbs: np.ndarray) -> np.ndarray:
-    """The distance of each of (N, F) to each, root of the mean square; that of each to itself is infinite: (N, N)."""
+    """Root-mean-square distances between all rows of (N, F): (N, N), with infinity on the diagonal."""
     found = np.sqrt(((thumbs[:, None] - thumbs[None]) ** 2).mean(2))
     np.fill_diagonal(found, np.inf)
     return found
 
 
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
-    """How far apart samples are: the median distance to the nearest other one, over the same of real faces.
+    """How far apart samples are: the median distance to the nearest other sample, divided by that of real faces.
 
     About 1 where samples differ as much as faces do, near 0 where they are all alike.
 
@@ -150,7 +150,7 @@ def variety(samples: np.ndarray, reals: np.ndarray) -> float:
 
 
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
-    """How much samples have changed: the median distance to what their latents gave before, over that of two samples.
+    """How much samples of the same latents have changed: the median change, divided by the distance of two samples.
 
     It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces.
 
@@ -165,12 +165,12 @@ def drift(samples: np.ndarray, before: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What a run's curves mean.
+    """The meaning of a run's curves.
 
     Args:
-        kind: which rule.
-        short: a few words, for the status line.
-        text: what is happening and what to do, a sentence or two.
+        kind: the rule that holds.
+        short: a few words for the status line.
+        text: what is happening and what to do, in a sentence or two.
     """
 
     kind: Kind
@@ -179,21 +179,21 @@ class Diagnosis:
 
     @property
     def trouble(self) -> bool:
-        """Whether it is something to be put right."""
+        """Whether the user should do something about it."""
         return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
 
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
-    """Say what a run's curves mean: the first rule that holds, the gravest first.
+    """Diagnose a run's curves by the first rule that holds, the most serious first.
 
-    What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
+    docs/experiments.md has the runs that the rules come from and were tried on.
 
     Args:
         curves: of the run so far.
         config: its options.
         faces: how many it is trained on.
-        folder: where it lives.
-        finished: whether it has come to its end.
+        folder: of the run.
+        finished: whether it has finished.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
@@ -206,7 +206,7 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
 
 
 def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
-    """The values of a column in the last part of the run, at least so many; none where there are too few to say."""
+    """The values of a column in the last part of the run, at least `least`; empty where there are too few."""
     values = curves.column(name)[1]
     return values[-max(least, round(RECENT * len(values))) :] if len(values) > least else values[:0]
 
@@ -284,7 +284,7 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
             return None
         right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
-        do = "Stop, look whether an earlier step-*.pt draws faces that are more its own"  # best.pt is nearest to them
+        do = "Stop, see whether an earlier step-*.pt gives faces that are more its own"  # best.pt is nearest to them
     do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
     if config.translate < 0.6 or config.colour < 0.5:
         do += "; --translate=0.6 --colour=0.5 put it off"
@@ -313,7 +313,7 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether what keeps best.pt gets better; damage, which does not see variety, not at the cost of FD."""
+    """Whether the metric of best.pt improves; damage, which is blind to variety, not at the cost of FD."""
     found = _progress(curves, config.kept_by, config, folder, finished)
     if config.kept_by != BY_DAMAGE or found is None:
         return found
@@ -324,7 +324,7 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether a metric gets better."""
+    """Whether a metric improves."""
     name, higher = KEPT_BY[metric]
     where, values = curves.column(metric)
     if len(values) < 3:
@@ -364,7 +364,7 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
 
 
 def _short(value: float) -> str:
-    """A number with two digits that matter, without an exponent."""
+    """A number with two significant digits, without an exponent."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
@@ -374,7 +374,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
-    """A measurement in words, first the metric that best.pt is kept by."""
+    """A measurement in words, first the metric that decides best.pt."""
     first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
     told = [f"{KEPT_BY[column][0]} {found[column]:.2f}" for column in (first, *others) if column in found]
     return f"{told[0]} ({', '.join(told[1:])})"

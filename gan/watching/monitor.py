@@ -24,28 +24,27 @@ from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
 
 SIDE_SHARE, SPACED = 0.03, 500
-"""Measurements may take this share of the time, and previews what they leave of it, a third at least; those due
-earlier are put off. Nor do previews follow each other within this part of the time so far, so that a long run's folder
-is not full of them."""
+"""Measurements may take this share of the time, and previews the rest of it, at least a third; otherwise they are
+delayed. Previews also keep a distance of a 500th of the time so far, so that they do not fill a long run's folder."""
 
 ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20
-"""Work that takes longer than this, and so many times longer than usual, did not work but slept, or was stopped."""
+"""Work that takes longer than this, and so many times longer than usual, means that the computer slept."""
 
 LOGIT_STEPS = 16
-"""The histogram of the discriminator's logits is over so many steps."""
+"""Steps that the histogram of the discriminator's logits covers."""
 
 DIAGNOSIS_SECONDS, SAID_SECONDS = 10.0, 60.0
-"""Between diagnoses of the curves; and at least between lines that say that the diagnosis has changed."""
+"""Least time between diagnoses of the curves, and between messages about a new diagnosis."""
 
 QUIET_SECONDS = 30.0
-"""Between status lines where nobody watches live: a file, CI."""
+"""Time between status lines in a file or in CI."""
 
 
 class Output(Protocol):
-    """Something else that shows a run, such as a page in a browser. It must take at once all that it is given."""
+    """Something else that shows a run, such as a page in a browser. Its methods must return at once."""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back lines for the user."""
+        """Take a row of log.jsonl; returns lines for the user."""
         ...
 
     def rewind(self, step: int) -> None:
@@ -61,11 +60,11 @@ class Output(Protocol):
         ...
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take the diagnosis of the curves, each time that there is a new one."""
+        """Take each new diagnosis of the curves."""
         ...
 
     def close(self) -> list[str]:
-        """Show the last state; gives back lines for the user."""
+        """Show the last state; returns lines for the user."""
         ...
 
 
@@ -79,11 +78,11 @@ class Monitor:
         save_path: folder of the preview grids.
         faces: faces in an epoch.
         max_epoch: epochs of the run; infinite where minutes alone end it.
-        step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
+        step: the step that the run starts or resumes from; later rows of an older log are dropped.
         seconds: training time before that.
         ends: training time at which the run's budget ends, seconds; None without one.
         outputs: further places that show the run.
-        diagnose: says what the curves mean, of a run that is over or not.
+        diagnose: diagnoses the curves; its second argument tells whether the run is over.
     """
 
     def __init__(
@@ -157,13 +156,13 @@ class Monitor:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Wrap something that is no training, such as the debugger: its time counts nowhere."""
+        """Wrap something that is not training, such as the debugger: its time does not count."""
         since = time.perf_counter()
         yield
         self.skip(time.perf_counter() - since)
 
     def skip(self, away: float) -> None:
-        """Let so many seconds that went by count nowhere."""
+        """Exclude so many past seconds from all times."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
 
     @contextlib.contextmanager
@@ -178,21 +177,21 @@ class Monitor:
         self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
-        """Seconds of something that count: not those in which the computer slept in the middle of it.
+        """The seconds of some work that count: without those in which the computer slept.
 
         Args:
-            what: kind of work, to be told from others that take longer.
+            what: kind of work.
             took: seconds by the clock.
 
         Returns:
-            As many, or where it must have slept as it usually takes; the rest then counts nowhere.
+            The same, or the usual time if the computer must have slept; the rest is then excluded everywhere.
         """
         usual = self.usual.get(what, math.inf)
         if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.say(f"a {what} took {took / 60:.0f} minutes: as if the computer had slept, they do not count")
+        self.say(f"a {what} took {took / 60:.0f} minutes, as if the computer had slept; they do not count")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -208,7 +207,7 @@ class Monitor:
         self.logits.append((real, fake))
 
     def note(self, **values: float) -> None:
-        """Columns for the next row."""
+        """Add columns to the next row."""
         self.notes |= values
 
     def means(self) -> dict[str, float]:
@@ -219,7 +218,7 @@ class Monitor:
         """Write `values`, by default the means since the last row, to the log and show them.
 
         Returns:
-            True where all of them are finite; if not, nothing is written.
+            True if all of them are finite; otherwise nothing is written.
         """
         values = self.means() if values is None else values
         if not all(math.isfinite(value) for value in values.values()):
@@ -244,7 +243,7 @@ class Monitor:
         return True
 
     def update_diagnosis(self, step: int) -> None:
-        """Diagnose the curves; a diagnosis that has changed is said, but not too often."""
+        """Diagnose the curves; prints a new diagnosis, but not too often."""
         self.diagnosed_at = time.perf_counter()
         if self.diagnose is None or self.log is None:
             return
@@ -292,7 +291,7 @@ class Monitor:
         return seconds if self.ends is None else max(0.0, min(seconds, self.ends - self.seconds))
 
     def say(self, text: str) -> None:
-        """A line for the user, above the status line."""
+        """Print a line for the user above the status line."""
         if self.live.disable:
             self._print(text, sys.stdout)
         else:
@@ -308,11 +307,11 @@ class Monitor:
             pass
 
     def may_measure(self, seconds: float) -> bool:
-        """Return True where measurements keep to their share of the time if they take so many seconds more."""
+        """Return True if measurements keep to their share of the time with so many seconds more."""
         return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
 
     def may_preview(self) -> bool:
-        """Return True where previews keep to their share, and the last one is long enough ago."""
+        """Return True if previews keep to their share and the last one is long enough ago."""
         now = time.perf_counter()
         share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
         fits = self.side_seconds <= share or previews <= share / 3
@@ -329,7 +328,7 @@ class Monitor:
         Args:
             step: names the file.
             pixels: the samples, (N, S, S, 3) uint8.
-            since: `time.perf_counter()` from before they were drawn, to account for their cost.
+            since: `time.perf_counter()` from before they were generated, to account for their cost.
         """
         path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
         for output in self.outputs:
@@ -342,7 +341,7 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or where nobody watched it live say the last state; the outputs show theirs."""
+        """End the status line, or print it once more where nobody watches live; close the outputs."""
         if self.live.disable and self.log is not None:
             self._print(self.status, sys.stderr)
         self.live.close()
@@ -357,7 +356,7 @@ LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
 
 
 def fitting(parts: Mapping[str, str], columns: int) -> str:
-    """The status line from its named parts, with those left out for which a terminal has not enough columns."""
+    """The status line from its named parts, without those that do not fit into a terminal."""
     kept = dict(parts)
     for name in LESS_AND_LESS:
         if len("  ".join(kept.values())) < columns:
@@ -367,12 +366,12 @@ def fitting(parts: Mapping[str, str], columns: int) -> str:
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Return True where somebody watches a stream live: in a terminal that can move its cursor, not of a CI machine."""
+    """Return True where somebody watches a stream live: in a terminal that can move its cursor, outside CI."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 def coloured(text: str, trouble: bool, stream: TextIO) -> str:
-    """Text in yellow where it tells of trouble, else in green, in a terminal whose user did not ask for NO_COLOR."""
+    """The text in yellow for trouble, else in green, in a terminal without NO_COLOR."""
     if not is_watched(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"

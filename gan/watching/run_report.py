@@ -1,4 +1,4 @@
-"""A run as one page that needs nothing else: report.html in its folder, rewritten while it trains."""
+"""A run as one self-contained page: report.html in its folder, rewritten while it trains."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from gan.watching.curves import PANELS, Curves, Panel, histogram, smoothed
 from gan.watching.health import Diagnosis
 
 SHARE = 0.003
-"""Rewriting takes this share of the time, about: it waits until it does."""
+"""Approximate share of the time for rewriting the page."""
 
 INTERVAL, LONGEST = 10.0, 180.0
 """Seconds between rewritings, at least and at most."""
 
 POINTS = 250
-"""Points of a curve that are drawn."""
+"""Most plotted points of a curve."""
 
 TIMES, LATENTS = 10, 8
-"""Rows of the picture of the same latents over time; latents in a row of a grid."""
+"""Rows of the picture of the same latents over time, and latents in a row."""
 
 REFRESH = 30
-"""Seconds after which a browser looks at the page again while the run trains."""
+"""Seconds after which a browser reloads the page while the run trains."""
 
 COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")
 
@@ -58,8 +58,8 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
 <img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></figure>
 {% endmacro %}
 <h1>{{ name }}</h1>
-<p class=quiet>{{ measured }}{% if training and measured %}It trains, and this page is rewritten every two or three
-minutes; last {{ now }}. Where that is long ago it was killed, and <code>{{ again }}</code> goes on from its last save.
+<p class=quiet>{{ measured }}{% if training and measured %}The run is training, and this page is rewritten every two or
+three minutes; last {{ now }}. If that is long ago, the run was killed; <code>{{ again }}</code> resumes its last save.
 {%- else %}{{ "Written" if measured else "Nothing measured yet." }} {{ now }}{% endif %}</p>
 {% if verdict %}
 <p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
@@ -94,11 +94,11 @@ class RunReport:
         self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl, and write the page when its time has come; gives back what to tell the user."""
+        """Take a row of log.jsonl, and write the page when it is due; returns lines for the user."""
         self.curves.add(row)
         if time.perf_counter() < self.due:
             return []
-        with contextlib.suppress(Exception):  # it finds no folder to write its cache to, say: then the page says so
+        with contextlib.suppress(Exception):  # it may find no folder for its cache: then writing the page says so
             import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
         since = time.perf_counter()
         told = self._write(training=True)
@@ -119,11 +119,11 @@ class RunReport:
         self.spread = real, fake
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean."""
+        """Take the diagnosis of the curves."""
         self.verdict = diagnosis
 
     def close(self) -> list[str]:
-        """Write the page for the last time; gives back what to tell the user."""
+        """Write the page for the last time; returns lines for the user."""
         return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
@@ -131,8 +131,8 @@ class RunReport:
             write_text(self.path, self._page(training))
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
             told = (
-                f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
-                f"see that there is room and that {self.path.parent} can be written to"
+                f"could not write {self.path}: {error}; training goes on and tries again; log.jsonl has all "
+                f"numbers; make room on the disk, and {self.path.parent} writable"
             )
             if told == self.said:
                 return []
@@ -162,7 +162,7 @@ class RunReport:
         )
 
     def _over_time(self, training: bool) -> list[tuple[str, np.ndarray]]:
-        """The first row of some of the grids, one below another, as a picture with its title; or none."""
+        """The first rows of some of the grids, one below another, as a picture with its title; or an empty list."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
             return []
@@ -206,7 +206,7 @@ def _first_row(file: Path) -> np.ndarray:
 
 
 def _drawing(draw: Any) -> bytes:
-    """A drawing as an SVG file; `draw` fills its axes."""
+    """A plot as an SVG file; `draw` fills its axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -247,6 +247,6 @@ def short_number(value: float) -> str:
 
 
 def _thinned(values: np.ndarray, most: int) -> np.ndarray:
-    """Means of neighbours, so that there are at most so many."""
+    """Means of neighbouring values, at most `most` of them."""
     each = -(-len(values) // most)
     return np.array([values[i : i + each].mean() for i in range(0, len(values), each)])

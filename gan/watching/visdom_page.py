@@ -1,7 +1,7 @@
 """The visdom page of a run: its server and its panes. The only module that imports visdom.
 
-The loop hands over what there is to show and goes on; a thread sends the whole page every few seconds. So a server
-that is slow, dead or new again changes nothing in the training, and the next sending makes the page whole.
+The training loop hands over what to show and goes on; a thread sends the whole page every few seconds. A slow, dead or
+restarted server changes nothing in the training, and the next update completes the page.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
 INTERVAL = 6.0
-"""Seconds between sendings, at least."""
+"""Least seconds between updates."""
 
 SHARE = 0.004
-"""Sendings may take this share of the time; the interval grows until they keep to it."""
+"""Most share of the time for updates; the interval grows until they keep to it."""
 
 TIMEOUT = 10.0
-"""Seconds that a server may take for an answer."""
+"""Most seconds for a server's answer."""
 
 STARTING, CLOSING = 20.0, 6.0
-"""Seconds that a server, and the import of its client, may take to start; and those that the last sending may take."""
+"""Most seconds for the start of a server or its client, and for the last update."""
 
 WIDTH, HEIGHT = 460, 330
-"""Of a pane, pixels: three beside each other on a usual screen."""
+"""Size of a pane, pixels: three fit beside each other on a usual screen."""
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 
@@ -62,10 +62,10 @@ COMPARED = {
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),
 }
-"""Columns of which runs in one environment are compared: title, unit, whether smoothed."""
+"""Columns by which runs in one environment are compared: title, unit, whether smoothed."""
 
 BLANK = np.full((64, 64, 3), 235, np.uint8)
-"""Keeps the place of a picture that is not there yet."""
+"""Placeholder of a picture that is not there yet."""
 
 PALETTE = ((44, 120, 200), (226, 98, 60), (77, 157, 92))
 
@@ -77,11 +77,11 @@ class Page:
         address: of the server, without its port: http://localhost.
         port: of the server.
         env: name of the environment.
-        run: name of the run. In an environment of another name, which other runs may share, it stands before the
-            names of the panes, and its curves are also in panes that compare the runs.
+        run: name of the run. If the environment has another name, other runs may share it: then panes begin with
+            the run's name, and further panes compare the runs.
         options: shown as text.
-        server: the process to end with the page, where we started one.
-        heir: starts one where that of another run, which is used, has ended with it.
+        server: our own server, if any, which ends with the page.
+        heir: starts a server of our own when that of another run has ended.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Page:
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
 
-    # What the loop calls: quick, and never an error.
+    # Called by the training loop: quick, and never raises.
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back what there is to tell the user."""
+        """Take a row of log.jsonl; returns lines for the user."""
         with self.lock:
             self.curves.add(row)
             told, self.notices = self.notices, []
@@ -124,7 +124,7 @@ class Page:
             self.curves.rewind(step)
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8; one that was not sent yet is replaced."""
+        """Take a picture (H, W, 3) uint8 in place of the last one of that name."""
         with self.lock:
             self.pictures[name] = (title, pixels)
 
@@ -134,7 +134,7 @@ class Page:
             self.spread = real, fake
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean."""
+        """Take the diagnosis of the curves."""
         with self.lock:
             self.verdict = verdict_text(diagnosis)
 
@@ -147,7 +147,7 @@ class Page:
             self.server.close()
         return []
 
-    # What the thread does.
+    # Run by the thread.
 
     def _work(self) -> None:
         try:
@@ -168,17 +168,17 @@ class Page:
             self.wake.wait(max(INTERVAL, (time.thread_time() - began) / SHARE))
 
     def _notice(self, error: Exception | None) -> None:
-        """Say, once, that sending fails, and once that it succeeds again."""
+        """Tell the user once that updates fail, and once that they succeed again."""
         if (error is not None) == self.lost:
             return
         self.lost = error is not None
         where = f"{self.address}:{self.port}"
         if error is None:
-            told = f"the visdom server at {where} answers again; the page is whole"
+            told = f"the visdom server at {where} answers again; the page is complete"
         elif isinstance(error, OSError):
-            told = f"the visdom server at {where} does not answer; training goes on, and its page will be whole again"
+            told = f"the visdom server at {where} does not answer; training goes on, and the page is completed later"
         else:
-            told = f"the visdom page cannot be drawn ({_first_line(error)}); training goes on, log.jsonl has it all"
+            told = f"the visdom page cannot be updated ({_first_line(error)}); training goes on, log.jsonl has it all"
         with self.lock:
             self.notices.append(told)
 
@@ -210,7 +210,7 @@ class Page:
             self.client.save([self.env])
 
     def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
-        """Where a pane goes and how it looks, with the run's name where others may be in the environment."""
+        """The arguments of a pane, with the run's name where other runs may share the environment."""
         if not self.shared:
             return {"win": name, "env": self.env, "opts": dict(look)}
         return {"win": f"{self.run} {name}", "env": self.env, "opts": {**look, "title": f"{self.run}: {look['title']}"}}
@@ -256,7 +256,7 @@ class Page:
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
 
     def _compare(self, column: str, images_seen: np.ndarray, values: np.ndarray) -> None:
-        """Put a curve of this run beside those of others that share the environment."""
+        """Add a curve of this run to those of other runs in the environment."""
         title, unit, smooth = COMPARED[column]
         values = smoothed(values) if smooth else values
         window, name = {"win": f"all {column}", "env": self.env}, self.run
@@ -267,7 +267,7 @@ class Page:
 
 
 def image_look(title: str, pixels: np.ndarray) -> dict[str, Any]:
-    """How a picture is shown: small enough for two beside each other."""
+    """The look of a picture: small enough for two beside each other."""
     height, width, _ = pixels.shape
     return {"title": title, "jpgquality": 90, "width": WIDTH, "height": WIDTH * height / width + 30}
 
@@ -275,7 +275,7 @@ def image_look(title: str, pixels: np.ndarray) -> dict[str, Any]:
 def curve_look(
     title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, int, int]] | None
 ) -> dict[str, Any]:
-    """How curves are shown; without colours they get plotly's."""
+    """The look of curves; without colours they get plotly's."""
     look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
     look |= {"width": WIDTH, "height": HEIGHT}
     return look if colours is None else {**look, "linecolor": np.array(colours)}
@@ -287,7 +287,7 @@ def colour(i: int, opacity: float = 1.0) -> str:
 
 
 def verdict_text(diagnosis: Diagnosis) -> str:
-    """What the curves mean, in HTML."""
+    """A diagnosis in HTML."""
     edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
     return (
         f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
@@ -296,7 +296,7 @@ def verdict_text(diagnosis: Diagnosis) -> str:
 
 
 def connect(address: str, port: int, env: str) -> Any:
-    """Make a client of visdom's that prints nothing, listens to nothing, and raises ConnectionError in time."""
+    """Make a visdom client that prints nothing, opens no socket, and raises ConnectionError in time."""
     logging.getLogger("visdom").setLevel(logging.CRITICAL)
     import visdom
     from requests.adapters import HTTPAdapter
@@ -343,7 +343,7 @@ class Server:
             return subprocess.Popen(words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log, **group)
 
     def wait(self) -> bool:
-        """Wait until it answers; whether it does."""
+        """Wait until it answers; returns whether it does."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until and self.process.poll() is None:
             if is_visdom("http://127.0.0.1", self.port):
@@ -352,7 +352,7 @@ class Server:
         return False
 
     def restart(self) -> bool:
-        """Start it again if it has died, ever less often; whether it was."""
+        """Start it again if it has died, less and less often; returns whether it answers."""
         if self.closed or self.process.poll() is None or time.monotonic() < self.retry_at or is_taken(self.port):
             return False
         self.pause = min(2 * self.pause, 60)
@@ -392,7 +392,7 @@ def is_visdom(address: str, port: int) -> bool:
 
 
 def is_ours(address: str, port: int) -> bool:
-    """Whether the visdom server there was started by another run, with whose end it ends."""
+    """Whether the visdom server there was started by another run and ends with it."""
     return _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
 
 
@@ -439,7 +439,9 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None
         return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
     if not local:
-        told = f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills when it does"
+        told = (
+            f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills once one does"
+        )
         return Page(address, port, env, run, options), told
     free = next((p for p in range(port, port + 20) if not is_taken(p)), None)
     try:
@@ -461,7 +463,7 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
 
 
 def where(address: str, port: int, env: str, local: bool) -> str:
-    """Where to look; over ssh also how to get there from the user's own machine."""
+    """The address to open, and over ssh the command that leads there from the user's own machine."""
     told = f"watch it in a browser: {address}:{port}/env/{urllib.parse.quote(env)}"
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if local and len(connection) == 4:
