@@ -41,7 +41,7 @@ KINDS = {
     "blank": "one colour, or nearly nothing to see",
     "dark": "nearly black",
     "unfinished": "its lowest rows are plain black or grey: an incomplete file that was saved again",
-    "grey": "without colour, where most pictures have some",
+    "grey": "without colour",
     "faceless": "no face was detected",
     "duplicate": "the same pixels as another picture",
     "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",

@@ -374,7 +374,7 @@ def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Comma
     done = run_here("prepare.py", "manga", "--dry_run", "--nogpu")
     assert done.returncode == 0
     assert report_of(tmp_path)["counts"]["kept"] == 6
-    assert "5 grey        kept" in done.stdout
+    assert "5 grey            kept" in done.stdout
 
 
 def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_kept(
