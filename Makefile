@@ -40,7 +40,7 @@ demo: setup
 	@echo "1/3  Sixty-four faces from the released generator, the best of 512, into result.png:"
 	.venv/bin/python generate.py --nogen 64 --gen_search_num=512
 	@echo
-	@echo "2/3  A new generator learns for three minutes from faces that the program draws. Watch it in your browser"
+	@echo "2/3  A new generator learns for three minutes from synthetic faces. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
 	@.venv/bin/python -m gan.watching.visdom_assets || true
 	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)

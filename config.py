@@ -1,4 +1,4 @@
-"""What can be set: each option once, with type, default, limits and meaning; and the errors a user can meet.
+"""Options, each defined once with type, default, limits and meaning; and the errors that a user can meet.
 
 Imports nothing of the project and no torch, so that a wrong option is answered at once.
 """
@@ -46,7 +46,7 @@ class ConfigError(UserError, ValueError):
 
 
 class DataError(UserError):
-    """The faces cannot be found, read or packed."""
+    """Faces cannot be found, read or packed."""
 
 
 class CheckpointError(UserError):
@@ -57,8 +57,8 @@ class CheckpointError(UserError):
 class ModelConfig:
     """Everything that decides the shapes of the two networks. Travels with their weights.
 
-    A field is what the option of its name sets, see `TrainConfig`; in a file of before `to_rgb` may be smooth, too. The
-    defaults are what networks have whose files do not know the option, which came later.
+    Fields are options of `TrainConfig`; in old files `to_rgb` may also be smooth. Defaults are the values of networks
+    whose files are older than the option.
     """
 
     arch: Arch
@@ -126,7 +126,7 @@ class ModelConfig:
 BEFORE: Mapping[str, Any] = {
     field.name: field.default for field in dataclasses.fields(ModelConfig) if field.default is not dataclasses.MISSING
 }
-"""What networks have whose checkpoints do not know these options, which came later."""
+"""Values of networks whose checkpoints are older than these options."""
 RUN_BEFORE: Mapping[str, Any] = {
     **BEFORE,
     "share_samples": False,
@@ -134,7 +134,7 @@ RUN_BEFORE: Mapping[str, Any] = {
     "head_penalty": 0.0,
     "eval_metric": "fd",
 }
-"""The same of whole runs."""
+"""The same for whole runs."""
 
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What is to be said of an option besides its name, type and default, which its field has."""
+    """Properties of an option besides its name, type and default, which its field has."""
 
     meaning: str  # for the help and docs/options.md
     ge: float | None = None  # least value of a number
@@ -153,7 +153,7 @@ class Option:
 
 
 def option(default: T, meaning: str, **more: Any) -> T:
-    """A config's field that is an option, with what `Option` takes; a field without is none of the user's."""
+    """A config field that is an option; `more` are arguments of `Option`. Users cannot set a field without it."""
     return dataclasses.field(default=default, metadata={"option": Option(meaning, **more)})
 
 
@@ -168,7 +168,7 @@ def options_of(config_type: type) -> dict[str, Option]:
 
 
 def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig) -> None:
-    """Check every number of a config against what its option allows; a ConfigError says which is not."""
+    """Check every number of a config against what its option allows; a ConfigError names the first that fails."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
@@ -186,9 +186,9 @@ class TrainConfig:
 
     data_path: Path = option(
         Path("data"),
-        "the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic: faces that "
-        "the program's code draws, taken too when data/ has none; or torchvision:NAME:FOLDER, a dataset of torchvision "
-        "on this disk, as torchvision:MNIST:FOLDER.",
+        "the faces: a folder searched to any depth, class folders, a zip, a folder of zips; or synthetic: the "
+        "program's synthetic faces, used too if data/ has none; or torchvision:NAME:FOLDER, a torchvision dataset on "
+        "this disk, such as torchvision:MNIST:FOLDER.",
         later=True,
     )
     preset: Preset = option(
@@ -201,18 +201,18 @@ class TrainConfig:
         None, "train on the GPU; --nogpu forces the CPU; unset takes the best device there is.", later=True
     )
     vis: bool = option(
-        False, "show the run in visdom, on a server that runs already, else on one that ends with the run.", later=True
+        False, "show the run in visdom, on a running server, else on one that ends with the run.", later=True
     )
     vis_server: str = option("http://localhost", "the visdom server's address.", later=True)
     vis_port: int = option(8097, "the visdom server's port.", ge=1, le=65535, later=True)
     env: str | None = option(None, "environment of the run on the visdom page; by default the run's name.", later=True)
     resume: str | None = option(
-        None, "go on with a run: bare takes the newest; or a run's folder or one of its checkpoints.", later=True
+        None, "go on with a run: without a value the newest; or a run's folder or one of its checkpoints.", later=True
     )
     init: Path | None = option(
         None,
-        "start a new run from the weights of this checkpoint, or of a run, or released: those that come with the "
-        "program; they decide the networks' options.",
+        "start a new run from the weights of a checkpoint or a run, or from released, which come with the program; "
+        "they decide the networks' options.",
     )
     netg_path: Path | None = option(
         None,
@@ -227,9 +227,9 @@ class TrainConfig:
     )
     budget: float | None = option(
         None,
-        "minutes you have: the run ends in time, its last measurement and grid done; with the default preset and no "
-        "old weights the machine is measured and learning rates are chosen by it, on fast machines networks and batch "
-        "too; with --resume so many minutes from now; unset trains by epochs.",
+        "minutes that the run may take, with its last measurement and grid; with the default preset and no old weights "
+        "the machine is measured, and learning rates are chosen to suit it, on fast machines also networks and batch; "
+        "with --resume so many minutes from now; unset trains by epochs.",
         ge=0.01,
         later=True,
     )
@@ -251,18 +251,18 @@ class TrainConfig:
     d_norm: Norm = recipe("none", "normalisation in the discriminator.")
     projected: bool = recipe(
         True,
-        "let the discriminator also judge by what a trained encoder sees: good faces come sooner by far; --noprojected "
-        "trains from nothing.",
+        "let the discriminator also use the features of a trained encoder: good faces appear far sooner; --noprojected "
+        "trains from scratch.",
     )
     d_encoder: DEncoder = recipe(
         "lite0",
-        "which one: lite0, which knows photographs, a package; or faces, the small one that comes with the program and "
-        "knows anime faces alone.",
+        "the encoder: lite0, a package, trained on photographs; or faces, a small one that comes with the program and "
+        "knows only anime faces.",
     )
     patch: bool = recipe(
         True,
-        "with projected: take the loss at each place of a face, so that a broken one counts in full; --nopatch takes "
-        "it of the mean of all places.",
+        "with projected: take the loss at each place of a face, so that a broken place counts in full; --nopatch takes "
+        "it from the mean over all places.",
     )
     up: Up = recipe(
         "nearest",
@@ -271,23 +271,23 @@ class TrainConfig:
     )
     growth: Growth = recipe(
         "doubling",
-        "sizes that a generated face grows through: by doublings alone, at 96 pixels 6, 12, 24, 48; or as in the book, "
-        "where the last step is threefold: 4, 8, 16, 32. They differ at 48, 96 and 192 pixels.",
+        "sizes of the generator's maps: doublings alone, at 96 pixels 6, 12, 24, 48; or as in the book, where the last "
+        "step is threefold: 4, 8, 16, 32. They differ at 48, 96 and 192 pixels.",
     )
     blocks: int = recipe(
         48,
-        "the generator of dcgan has a residual block at each of its maps but the first of up to so many pixels, by "
-        "which both eyes of a face agree more often; 0: none.",
+        "the generator of dcgan has a residual block at each of its maps of up to so many pixels, except the first, so "
+        "that both eyes of a face agree more often; 0: none.",
         ge=0,
     )
     modulated: bool = recipe(
         True,
-        "let the latent set gain and shift of all maps of the generator but the first, too: more kinds of faces.",
+        "let the latent also set gain and shift of all the generator's maps except the first: more kinds of faces.",
     )
     lean: bool = recipe(
         True,
-        "the generator of dcgan has at most four times ngf channels, not eight times, and two blocks half as wide in "
-        "place of each one: fewer broken eyes in the same time.",
+        "the generator of dcgan has at most four times ngf channels, not eight times, and two blocks of half the width "
+        "in place of each one: fewer broken eyes in the same time.",
     )
     to_rgb: Literal["book", "slim"] = recipe(  # a file of before may say smooth
         "slim",
@@ -305,14 +305,14 @@ class TrainConfig:
         "that of WGAN-GP, which keeps the slope between them at 1.",
     )
     penalty_weight: float = recipe(0.02, "weight of the penalty, per step.", ge=0)
-    penalty_every: int = recipe(8, "steps between penalties; each is weighted up by this.", ge=1)
+    penalty_every: int = recipe(8, "steps between penalties; each is multiplied by this number.", ge=1)
     head_penalty: float = recipe(
         0.05,
-        "with projected: weight of the same penalty on what judges by the encoder, at what it sees; 0: none.",
+        "with projected: weight of the same penalty on the heads, at the encoder's features; 0: none.",
         ge=0,
     )
     clip: float = recipe(
-        0.0, "the discriminator's weights are clipped to this size after each of its steps; 0: they are not.", ge=0
+        0.0, "the discriminator's weights are clipped to this size after each of its steps; 0: no clipping.", ge=0
     )
     lr1: float = option(6e-4, "learning rate of the generator.", ge=0, le=1)
     lr2: float = option(6e-4, "learning rate of the discriminator.", ge=0, le=1)
@@ -328,14 +328,14 @@ class TrainConfig:
     g_every: int = option(1, "steps between updates of the generator.", ge=1)
     share_samples: bool = recipe(
         True,
-        "let both networks learn from the same samples in a step, which saves time; --noshare_samples makes others for "
-        "the generator, as the book does.",
+        "let both networks learn from the same samples in a step, which saves time; --noshare_samples generates "
+        "others for the generator, as the book does.",
     )
     ema_half_life_images: int = recipe(
         500_000, "half-life of the averaged generator; at most a tenth of the images seen; 0: no average.", ge=0
     )
     flip: float = recipe(
-        0.5, "probability that a face is mirrored; samples are not, so that they look both ways.", ge=0, le=1
+        0.5, "probability that a face is mirrored; samples are not, so that they face both ways.", ge=0, le=1
     )
     translate: float = recipe(
         0.3, "probability that a step shifts its faces, by up to an eighth of their size.", ge=0, le=1
@@ -353,53 +353,55 @@ class TrainConfig:
         ge=0,
     )
     holdout: float = recipe(
-        0.05, "share of a set of 2,000 faces or more that is kept from training, for evaluation.", ge=0, le=0.5
+        0.05, "share of a set of 2,000 faces or more that is held out from training, for evaluation.", ge=0, le=0.5
     )
     typical: float | None = recipe(
         None,
-        "of 2,000 faces or more, share of those not held out to learn from: of anime faces those that look most whole, "
-        "of others the ones most like the rest; unset: 0.6 of anime faces, 0.8 of others. 1 takes all; fewer faces and "
-        "synthetic ones are always taken whole.",
+        "share of the training faces to learn from (instance selection): of anime faces those that look most whole, of "
+        "others those most like the rest; unset: 0.6 of anime faces, 0.8 of others; 1 takes all. Of fewer than 2,000 "
+        "faces, and of synthetic ones, all are always taken.",
         ge=0.01,
         le=1,
     )
     seed: int = option(0, "fixes all randomness of the run.", ge=0, le=2**53)
     num_workers: int | None = option(
-        None, "processes that decode the faces; by default one a core.", ge=1, le=1024, later=True
+        None, "processes that decode the faces; by default one per core.", ge=1, le=1024, later=True
     )
     precision: Precision = option("auto", "bf16, fp32, or auto: bf16 where this device is faster with it.")
     compile: bool | None = option(
         None,
-        "compile the networks by torch.compile; unset: on a single GPU, in a run so long that what it saves, which is "
-        "measured, is more than it costs; --nocompile never.",
+        "compile the networks with torch.compile; unset: on a single GPU, if a measurement shows that it saves more "
+        "time than it costs; --nocompile never.",
         later=True,
     )
     plot_every: int = option(
         250,
-        "steps between preview grids; put off while they and measurements cost over 3 % of the time, and in long runs "
-        "to every 500th part of it; 0 turns them off.",
+        "steps between preview grids; delayed while they and measurements cost over 3 % of the time, and in long runs "
+        "until a 500th of the time so far has passed; 0 turns them off.",
         ge=0,
         later=True,
     )
     eval_images: int = option(
         10_000,
-        "images between measurements of quality, on 2,000 samples or as many as there are faces; left out where they "
-        "would cost over 3 % of the time, but for the last where there was one before or a fifth of the budget is "
+        "images between measurements of quality, on 2,000 samples or as many as there are faces; skipped where they "
+        "would cost over 3 % of the time, except the last one if there was one before or a fifth of the budget is "
         "enough; 0 turns them off.",
         ge=0,
         later=True,
     )
     save_every: int = option(
         10,
-        "epochs between numbered checkpoints; unless typed, at least 20,000 images, on a GPU 500,000.",
+        "epochs between numbered checkpoints; by default at least 20,000 images apart, on a GPU 500,000.",
         ge=1,
         later=True,
     )
-    tensorboard: bool = option(False, "write the run for TensorBoard too, into tensorboard/ in its folder.", later=True)
+    tensorboard: bool = option(
+        False, "also write the run for TensorBoard, into tensorboard/ in its folder.", later=True
+    )
     debug_file: Path | None = option(
         None, "whenever this file is touched, the next step begins in the debugger.", later=True
     )
-    eval_metric: Metric | None = None  # no option: what best.pt is kept by, decided when a run is first measured
+    eval_metric: Metric | None = None  # not an option: decides best.pt, settled when a run is first measured
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
@@ -454,7 +456,7 @@ class TrainConfig:
 
     @property
     def kept_by(self) -> Metric:
-        """What best.pt is kept by, decided when a run is first measured."""
+        """The metric that decides best.pt, settled when a run is first measured."""
         return self.eval_metric or "fd"
 
     @property
@@ -473,7 +475,9 @@ class GenerateConfig:
         "the program.",
     )
     netg_path: Path | None = option(None, "take a generator that the book's program saved, netg_200.pth, instead.")
-    netd_path: Path | None = option(None, "the discriminator that belongs to it, netd_200.pth; needed to choose by it.")
+    netd_path: Path | None = option(
+        None, "the discriminator that belongs to it, netd_200.pth; needed for --gen_search_num."
+    )
     gen_num: int = option(64, "number of faces; --nogen is the same option.", ge=1)
     gen_img: Path = option(
         Path("result.png"), "the picture to write, a grid of all faces (the first 1,024 when there are more)."
@@ -482,14 +486,14 @@ class GenerateConfig:
     seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
     gen_search_num: int | None = option(
         None,
-        "generate this many and keep the gen_num that look most whole, above all around the eyes; where they are no "
-        "anime faces, those in which the discriminator finds least amiss; unset keeps all.",
+        "generate this many and keep the gen_num that look most whole, above all around the eyes; if they are not "
+        "anime faces, those that the discriminator rates best; unset keeps all.",
         ge=1,
     )
     gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
     gen_std: float = option(
         1.0,
-        "standard deviation of the latents, the truncation: below 1 more alike and cleaner, above wilder.",
+        "standard deviation of the latents (truncation): below 1 faces are cleaner and more alike, above 1 wilder.",
         ge=0,
         le=10,
     )
@@ -506,11 +510,11 @@ class GenerateConfig:
         check_numbers(self)
         if self.gen_search_num is not None and self.gen_search_num < self.gen_num:
             raise ConfigError(
-                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), it is what they are chosen from; "
+                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), which are chosen from it; "
                 f"got {self.gen_search_num}"
             )
         if self.netd_path is not None and self.netg_path is None:
-            raise ConfigError("--netd_path only chooses among what --netg_path draws; give that too")
+            raise ConfigError("--netd_path only chooses among samples of --netg_path; give that too")
         if self.netg_path is not None and self.checkpoint != RELEASED:
             raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
         if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
@@ -530,24 +534,23 @@ class EvaluateConfig:
     )
     real: Path | None = option(
         None,
-        "the real faces, a folder or zip, or synthetic; unset takes those that a run was trained on, else those in "
-        "data/, else what comes with the program of the faces that trained the released generator.",
+        "the real faces: a folder, a zip, or synthetic; unset takes those that a run was trained on, else those in "
+        "data/, else the features that come with the program, of the released generator's training faces.",
     )
     n: int = option(
-        5000, "samples, and real faces; at most half of those there are, the other half gives the floor.", ge=50
+        5000, "samples, and as many real faces; at most half of those there are; the rest gives the floor.", ge=50
     )
     seed: int = option(
         0,
-        "seed of the first sample, and of the choice among real faces that are at hand; for n other samples take one "
-        "that is n further.",
+        "seed of the first sample, and of the choice among real faces; for n other samples add n to it.",
         ge=0,
         le=2**53,
     )
     features: Features | None = option(
         None,
-        "imagenet, of EfficientNet-lite2, which knows photographs; faces, of the encoder that comes with the program; "
-        "or inception, for FID as papers report it, which needs requirements-extra.txt and a file of weights; unset: "
-        "imagenet where its package is installed, else faces.",
+        "imagenet: EfficientNet-lite2, trained on photographs; faces: the encoder that comes with the program; or "
+        "inception: FID as papers report it, which needs requirements-extra.txt and a file of weights; unset: imagenet "
+        "where its package is installed, else faces.",
     )
     fid_weights: Path | None = option(None, "file of Inception's weights; unset lets the library download them.")
     image_size: int | None = option(
@@ -555,7 +558,7 @@ class EvaluateConfig:
         "height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.",
         choices=IMAGE_SIZES,
     )
-    pairs: bool = option(False, "show samples beside the faces nearest to them in the report.")
+    pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
     report: Path = option(
         Path("evaluation.png"), "the picture to write; the numbers go beside it, with .json in place of its ending."
     )
@@ -570,37 +573,35 @@ class EvaluateConfig:
 
 
 # Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
-KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "same", "alike", "odd")
+KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
+RENAMED_KINDS = {"same": "duplicate", "alike": "near_duplicate", "odd": "outlier"}  # kinds by their former names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Turn any pile of pictures into clean faces, and say what was found. The pile is only read."""
+    """Turn any pile of pictures into clean faces, and report what was found. The pile is only read."""
 
     sources: tuple[Path, ...] = option(
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
     )
-    out: Path = option(Path("data/faces"), "folder for the faces; what an earlier call wrote there is used again.")
-    min_size: int = option(64, "pixels that the shorter side of a face must have.", ge=1, le=4096)
+    out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
+    min_size: int = option(64, "least length of a face's shorter side, pixels.", ge=1, le=4096)
     keep: str = option(
         "",
-        f"kinds of findings to keep all the same, with commas between them: {', '.join(KEEPABLE)}; by default all are "
-        "left out.",
+        f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out.",
     )
-    centre: bool = option(False, "cut the centre square; else whole pictures are copied as they are.")
+    centre: bool = option(False, "cut out the centre square; else whole pictures are copied as they are.")
     detect: Path | None = option(
         None,
-        "cut the faces that this file finds, a file each: a cascade for OpenCV, which needs requirements-extra.txt.",
+        "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt.",
     )
-    margin: float = option(
-        0.3, "what is cut around a face that was detected, on each side, as a share of its size.", ge=0, le=2
-    )
+    margin: float = option(0.3, "margin on each side of a detected face, as a share of its size.", ge=0, le=2)
     report: Path = option(
         Path("report.html"),
         "the page to write; all findings and files go beside it, with .json in place of its ending.",
     )
     dry_run: bool = option(False, "only write the report.")
-    num_workers: int | None = option(None, "processes that read pictures; unset takes one a core.", ge=1, le=256)
+    num_workers: int | None = option(None, "processes that read pictures; unset: one per core.", ge=1, le=256)
     gpu: bool | None = option(None, "compare on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
 
     def __post_init__(self) -> None:
@@ -608,6 +609,8 @@ class PrepareConfig:
         if not self.sources:
             raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER")
         for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
+            if kind in RENAMED_KINDS:
+                raise ConfigError(f"--keep: {kind} is now called {RENAMED_KINDS[kind]}; write that")
             if kind not in KEEPABLE:
                 raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
         if self.detect is not None and self.centre:
@@ -617,7 +620,7 @@ class PrepareConfig:
 
 
 ALIASES = {"nogen": "gen_num"}  # option names that stand for another one
-# Options that may differ when a run goes on; all others define it.
+# Options that may differ when a run is resumed; all others define it.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
 
 RETIRED: Mapping[type, Mapping[str, str]] = {
@@ -632,14 +635,14 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
     },
     PrepareConfig: {"cascade": "--detect takes the file; write --detect=FILE"},
 }
-"""Options and choices of before, and what takes their place. Runs and checkpoints that have them stay good."""
+"""Former options and choices, and what replaces them. Runs and checkpoints that have them still load."""
 _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
 
 C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
 
 
 def restore(stored: Mapping[str, Any]) -> TrainConfig:
-    """Build a run's config from what its checkpoint stored: plain values, paths as text; perhaps not all options yet.
+    """Build a run's config from the plain values of its checkpoint, which may be older than some options.
 
     Raises:
         TypeError: an option is unknown to this version.

@@ -31,11 +31,11 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 from gan.watching.curves import METRICS
 
-FEW = 1000  # faces of each kind below which a warning stands beside the numbers
-NOTE = "numbers in other features, or with other counts, do not compare"
-CURVE = 2000  # samples of a point of the curve over a run's checkpoints, at most
-GAP = 1000  # faces that the discriminator is asked about, at most
-SHOWN, PAIRS = 64, 8  # samples in the report; pairs of each kind in it
+FEW = 1000  # with fewer faces of each kind a warning is printed with the numbers
+NOTE = "not comparable with numbers in other features or with other counts"
+CURVE = 2000  # most samples for each checkpoint of a run
+GAP = 1000  # most faces that the discriminator rates
+SHOWN, PAIRS = 64, 8  # samples in the report, and pairs of each kind in it
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Subject:
 
 @dataclasses.dataclass
 class RealSide:
-    """The real faces that it is measured against, `n` of them, and their pack where it is at hand."""
+    """The `n` real faces that the samples are compared with, and their pack if it is at hand."""
 
     reals: RealStatistics
     floor: Mapping[str, float]
@@ -61,16 +61,15 @@ class RealSide:
 
     @property
     def n(self) -> int:
-        """The number of real faces on this side; as many samples are compared with them."""
+        """The number of real faces, and of samples that are compared with them."""
         return len(self.reals.features)
 
 
 @dataclasses.dataclass
 class Samples:
-    """The samples that are compared with the real faces: as a set, the first of them as pixels, and any by its place.
+    """The samples: as a set, the first of them as pixels, and a function from indices to pixels.
 
-    `copies` is the encoder by which copies are found, and its features of the samples; None where there are no faces
-    to be copied.
+    `copies` is the encoder that finds copies, and its features of the samples; None where there are no faces to copy.
     """
 
     faces: FaceSet
@@ -81,7 +80,7 @@ class Samples:
 
 @dataclasses.dataclass
 class Learnt:
-    """Faces that samples may be copies of: indices into a pack, no two faces alike; whether they were trained on."""
+    """Faces that samples may be copies of, as indices into a pack, no two equal; `certain` if they were trained on."""
 
     pack: Pack
     training: np.ndarray
@@ -90,7 +89,7 @@ class Learnt:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure, say the numbers, and write them and a picture of them; returns what the JSON file holds.
+    """Measure, print the numbers, and write them and a picture; returns the content of the JSON file.
 
     Raises:
         UserError: faces or a checkpoint cannot be used, or the report not be written.
@@ -101,7 +100,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     extractor = features.measuring(device, config.features, config.fid_weights)
     real = open_reals(config, subject, pack, extractor)
     copying = real.pack is not None and subject.pack is not real.pack
-    of_copies = features.load("faces", None, device) if copying else None  # taught to tell faces apart; and it is quick
+    of_copies = features.load("faces", None, device) if copying else None  # trained to tell faces apart, and quick
     samples = take_samples(config, subject, real, extractor, of_copies)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
@@ -133,12 +132,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
-    """Load the generator, or find the pictures, that --fake names."""
+    """Load the generator, or open the pictures, that --fake names."""
     if config.fake.suffix == ".pt" or any(map(os.path.isfile, (config.fake / "best.pt", config.fake / "latest.pt"))):
         sampler = sampling.load(config.fake, device)
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
-                f"--image_size={config.image_size}: {config.fake} draws faces of {sampler.model.image_size} pixels; "
+                f"--image_size={config.image_size}: {config.fake} has faces of {sampler.model.image_size} pixels; "
                 "leave the option out"
             )
         name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
@@ -152,7 +151,7 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
 
 
 def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:
-    """The real faces where they are at hand, and where they lie; None where only the reference is known."""
+    """The real faces and their place; None where only the statistics that come with the program are known."""
     path, pack = config.real or known_faces(subject), None
     same = path is not None and subject.pack is not None and path.resolve() == config.fake.resolve()
     if path is not None and not (config.pairs and same):
@@ -161,8 +160,8 @@ def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack
             subject.pack = pack
     if config.pairs and (pack is None or subject.pack is pack):
         raise ConfigError(
-            "--pairs shows samples beside the nearest of other faces, and there are none here; give --real=FOLDER, a "
-            "folder that is not --fake"
+            "--pairs shows samples beside the nearest real faces, and there are none here; give --real=FOLDER, a "
+            "folder other than --fake"
         )
     return None if path is None or pack is None else (path, pack)
 
@@ -170,7 +169,7 @@ def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack
 def open_reals(
     config: EvaluateConfig, subject: Subject, at_hand: tuple[Path, Pack] | None, extractor: Extractor
 ) -> RealSide:
-    """Take in as many real faces as samples are asked for, and as many others for the floor."""
+    """Measure as many real faces as samples are asked for, and as many others for the floor."""
     n = config.n if subject.pack is None else min(config.n, len(subject.pack.pixels))
     if at_hand is None:
         return open_reference(n, subject, extractor)
@@ -188,7 +187,7 @@ def open_reals(
 
 
 def known_faces(subject: Subject) -> Path | None:
-    """The faces to compare with where none are given: what it was trained on, or what lies in data/."""
+    """The faces to compare with where none are given: those it was trained on, or those in data/."""
     if subject.sampler is not None and "data_path" in subject.sampler.origin:
         path = Path(subject.sampler.origin["data_path"])
         if has_faces(path):
@@ -204,9 +203,8 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
     if extractor.name != reference.extractor or (subject.size, subject.channels) != (SIZE, 3):
         grey = " and grey" if subject.channels == 1 else ""
         raise ConfigError(
-            f"the real faces that come with the program are known by their features ({reference.extractor}) at "
-            f"{SIZE} pixels in colour; got {extractor.name}, {subject.size} pixels{grey}; give faces: "
-            "--real=FOLDER"
+            f"the program comes only with features of real faces ({reference.extractor}, {SIZE} pixels, colour); got "
+            f"{extractor.name}, {subject.size} pixels{grey}; give real faces: --real=FOLDER"
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:  # of texture it is known for all of them only
@@ -271,7 +269,7 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
 
 
 def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result: dict[str, Any]) -> Copying:
-    """Compare samples (N, F) with every face that they may be copies of; say and note what is found."""
+    """Compare samples (N, F) with every face that they may be copies of; print and record the result."""
     with bar("faces to be copied", len(learnt.training) + len(learnt.held_out)) as progress:
         seen, new = (
             features.of_pack(extractor, learnt.pack, some, progress.update)
@@ -289,23 +287,23 @@ def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result:
     ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
     percentiles = " / ".join(map(str, found.ratios))
     show(
-        f"distance to the nearest of all {len(seen):,} {what}, over that of {found.against}: {ratios} (percentiles "
-        f"{percentiles}; copies are far below 1)"
+        f"distance to the nearest of all {len(seen):,} {what}, divided by that of {found.against}: {ratios} "
+        f"(percentiles {percentiles}; copies are far below 1)"
     )
     if found.copied:
-        show("some samples are COPIES of such faces, or nearly: far nearer to one than new faces are")
+        show("some samples are COPIES of such faces, or nearly: far nearer to them than new faces are")
     return found
 
 
 def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np.ndarray, np.ndarray]:
-    """Samples and the faces nearest to them: first those nearest of all, then the first that were drawn."""
+    """Samples and the faces nearest to them: first the nearest of all, then the first ones."""
     nearest = copies.distances.argsort()[:PAIRS].numpy()
     shown = np.concatenate([nearest, np.setdiff1d(np.arange(2 * PAIRS), nearest)[:PAIRS]])
     return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
 
 
 def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, result: dict[str, Any]) -> None:
-    """Say how the discriminator tells seen faces, held-out ones and samples apart."""
+    """Print how the discriminator rates seen faces, held-out faces and samples."""
     if (discriminator := sampler.discriminator) is None:
         return
 
@@ -329,14 +327,14 @@ def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, res
 def checkpoint_history(
     config: EvaluateConfig, sampler: Sampler, real: RealSide, extractor: Extractor, device: torch.device
 ) -> dict[str, list[dict[str, float]]]:
-    """The metrics over a run: of its checkpoints, measured now, and those that it measured itself while training."""
+    """The metrics over a run: of its checkpoints, measured now, and those measured during training."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
     present = math.inf
     with contextlib.suppress(CheckpointError):  # there is none, or it is damaged
         present = max(sampling.load(config.fake / "latest.pt", device).images_seen, sampler.images_seen)
     for path in reversed(checkpoints_in(config.fake)):
-        if "-before" in path.stem:  # of before it went on from an older one
+        if "-before" in path.stem:  # left behind when the run was resumed from an older one
             continue
         try:
             other = sampling.load(path, device)
@@ -344,7 +342,7 @@ def checkpoint_history(
             show(f"left out: {error}")
             continue
         if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
-            show(f"left out: {path}: draws other faces, of {other.model.image_size} pixels")
+            show(f"left out: {path}: generates other faces, of {other.model.image_size} pixels")
             continue
         if other.images_seen in points or not 0 < other.images_seen <= present:
             continue
@@ -374,7 +372,7 @@ def measured_in_training(run: Path) -> list[dict[str, float]]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The metrics in columns, with what was compared above them."""
+    """The metrics in columns, below a description of what was compared."""
     n = result["n"]
     lines = [
         f"{n:,} samples of {result['fake']}",
@@ -382,7 +380,7 @@ def table(result: Mapping[str, Any]) -> str:
         f"features: {result['features']}; {NOTE}",
     ]
     if n < FEW:
-        lines.append(f"with fewer than {FEW:,} faces the numbers are rough; look at the floor beside them")
+        lines.append(f"with fewer than {FEW:,} faces the numbers are rough; compare them with the floor")
     lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
     for label, value, deviation, floor, better in report.rows(result):
         lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
@@ -418,7 +416,7 @@ def bar(what: str, total: int, unit: str = "face") -> tqdm:
 
 def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     """Run `python evaluate.py`."""
-    with enough_memory("out of memory: stop what else uses it, or measure with --nogpu"):
+    with enough_memory("out of memory: stop other programs that use it, or measure with --nogpu"):
         evaluate(config)
 
 

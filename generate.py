@@ -1,4 +1,4 @@
-"""Draw faces from a checkpoint: python generate.py --nogen 64."""
+"""Generate faces from a checkpoint: python generate.py --nogen 64."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gan.device import choose_device, enough_memory
 from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 
-GRID = 1024  # most faces in the grid; more would be too small to see and too many to hold
+GRID = 1024  # most faces in the grid; more would be too small to see and take too much memory
 
 
 def generate(config: GenerateConfig) -> None:
-    """Draw `config.gen_num` faces into a grid, and into single files where asked.
+    """Generate `config.gen_num` faces into a grid, and into single files where asked.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
@@ -47,7 +47,7 @@ def generate(config: GenerateConfig) -> None:
     named = zip(seeds, itertools.chain.from_iterable(batches), strict=True)
     try:
         with images.PictureWriter() as writer:
-            for seed, face in bar("drawing", len(seeds), named):
+            for seed, face in bar("generating", len(seeds), named):
                 if len(shown) < GRID:
                     shown.append(face)
                 if config.outdir is not None:
@@ -61,10 +61,10 @@ def generate(config: GenerateConfig) -> None:
 
 
 def choose(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig) -> tuple[Sequence[int], str]:
-    """The seeds of the best samples, best first, and in words what they were chosen by.
+    """Choose the best samples: anime faces by how whole they look, others and the book's by the discriminator.
 
-    By how whole they look, where they are faces of which the program knows that; else, and with the book's weights, to
-    which a discriminator is given for it, by the discriminator.
+    Returns:
+        Their seeds, best first; and in words how they were chosen.
     """
     latents = config.gen_mean, config.gen_std
     with bar("choosing", len(seeds)) as progress:
@@ -79,24 +79,24 @@ def choose(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig) -> tu
 
 
 def bar(what: str, total: int, faces: Any = None) -> tqdm:
-    """A progress bar for work long enough to want one, in a terminal."""
+    """A progress bar, in a terminal, for work that takes a while."""
     quick = total <= 8 * sampling.BATCH
     return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
 
 
 def timelapse(run: Path, path: Path) -> None:
-    """Make a film of the preview grids of the run in a folder.
+    """Make a film of a run's preview grids; `run` is its folder.
 
     Raises:
-        CheckpointError: it has no preview grids, or they cannot be read.
+        CheckpointError: there are too few preview grids.
         ConfigError: the film cannot be written.
     """
     samples = samples_of(run)
     frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
-            f"{run}: {len(frames)} preview grids in {samples}, a film needs two; give a run's folder, trained with "
-            "--plot_every above 0"
+            f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "
+            "trained with --plot_every above 0"
         )
     if path.suffix.lower() not in (".webp", ".gif", ".mp4"):
         raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
@@ -106,8 +106,8 @@ def timelapse(run: Path, path: Path) -> None:
         n = images.save_film(frames, path)
     except OSError as error:
         raise ConfigError(
-            f"could not make the film of {run}: {error}; the grids in {samples} must be whole; else give another place "
-            "for it: --gen_img"
+            f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
+            "place for the film: --gen_img"
         ) from error
     print(f"{n} pictures of the same latents, from first to last, in {path}")
 
@@ -121,12 +121,12 @@ def samples_of(run: Path) -> Path:
 
 
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
-    """What `python generate.py` does."""
+    """Run `python generate.py`."""
     if config.timelapse is not None:
         film = config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp"
         timelapse(config.timelapse, film)
     else:
-        with enough_memory("out of memory: stop what else uses it, or draw with --nogpu"):
+        with enough_memory("out of memory: stop other programs that use it, or generate with --nogpu"):
             generate(config)
 
 

@@ -2,8 +2,8 @@
 
 Tensors in, tensors out: no device, no precision, no files. The shapes are those of the book's DCGAN
 (chapter 7 of 深度学习框架PyTorch：入门与实践; Radford et al. 2016), its modules in the book's order, so that
-its weights have the names `main.0.weight`, ... At 96 pixels a face of the book grows 1-4-8-16-32-96, one of the default
-1-6-12-24-48-96. `resnet` has the same resolutions with residual blocks at each, as the book proposes to try.
+its weights have the names `main.0.weight`, ... At 96 pixels the book's face grows 1-4-8-16-32-96, the default's
+1-6-12-24-48-96. `resnet` has residual blocks at the same resolutions, which the book suggests trying.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from config import Arch, DEncoder, ModelConfig, Norm, ToRGB
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
-FEW_PIXELS = 6  # up to which `NearestConv` in low precision is computed as described: 1.3 to 1.5 times as fast on CPUs
+FEW_PIXELS = 6  # maps of up to so many are upsampled and convolved plainly in bf16: 1.3 to 1.5 times as fast on CPUs
 LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their root mean square over anime faces
-MIXED = 48, 64, 112  # channels that they are mixed to
-HEAD_WIDTH = 64  # channels in the heads that judge by them
+MIXED = 48, 64, 112  # channels of those maps after mixing
+HEAD_WIDTH = 64  # channels in the heads on them
 
 
 class Generator(nn.Module):
@@ -47,7 +47,7 @@ class Generator(nn.Module):
         self.apply(init_residual)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Draw a face for each latent: (N, nz) -> (N, C, S, S)."""
+        """Generate a face for each latent: (N, nz) -> (N, C, S, S)."""
         x = z[:, :, None, None]
         for layer in self.main:
             x = layer(x, z) if isinstance(layer, Modulation) else layer(x)
@@ -81,10 +81,10 @@ class Discriminator(nn.Module):
         self.patch = config.patch
 
     def forward(self, faces: Tensor, features: list[Tensor] | None = None) -> Tensor:
-        """Tell faces from samples: (N, C, S, S) -> (N,); with projected heads (N, 4), the first column without them.
+        """Tell faces from samples: (N, C, S, S) -> (N,), or (N, 4) with projected heads, after the plain logit.
 
-        With `patch` each head has a logit for each place of its map: (N, 4, P), the first column everywhere the same.
-        `features` are those of `encode(faces)`, where they are known already.
+        With `patch` each head has a logit for each place of its map: (N, 4, P); the plain logit is repeated.
+        `features` are `encode(faces)`, if already known.
         """
         logits = self.plain(faces)
         if self.projected is None:
@@ -95,16 +95,16 @@ class Discriminator(nn.Module):
         return torch.cat([logits[:, None, None].expand(-1, 1, heads.shape[2]), heads], 1)
 
     def encode(self, faces: Tensor) -> list[Tensor]:
-        """The frozen encoder's features of faces, which do not change in training; none where there is no encoder."""
+        """The frozen encoder's features of faces; an empty list without an encoder."""
         return [] if self.projected is None else self.projected.encode(faces)
 
     def heads(self) -> list[Callable[[Tensor], Tensor]]:
-        """Its heads, each from its map of features to its logits: (N, C, R, R) -> (N, P), or without `patch` (N,)."""
+        """The heads as functions of their feature maps: (N, C, R, R) -> logits (N, P), or (N,) without `patch`."""
         heads = [] if self.projected is None else self.projected.heads
         return [functools.partial(_places, head, self.patch) for head in heads]
 
     def freeze(self, layers: int) -> None:
-        """Let so many first convolutions keep their weights (Mo et al. 2020, "Freeze the discriminator")."""
+        """Freeze the first `layers` convolutions (Mo et al. 2020, "Freeze the discriminator")."""
         convs = [part for part in self.main.modules() if isinstance(part, nn.Conv2d)]
         for conv in convs[:layers]:
             frozen(conv)
@@ -120,12 +120,12 @@ def _places(head: nn.Module, patch: bool, features: Tensor) -> Tensor:
 
 
 class Projected(nn.Module):
-    """Judges faces by what a frozen encoder sees at three depths (Sauer et al. 2021, "Projected GANs converge faster").
+    """Discriminator heads on a frozen encoder's features (Sauer et al. 2021, "Projected GANs converge faster").
 
-    The encoder knows what pictures hold before the training begins, so that the generator learns at once what a face is
-    and how they differ. What the encoder is blind to, such as the finest texture, the rest of the discriminator must
-    see. It is lite0, EfficientNet-lite0, whose weights are a package and in no checkpoint; or faces, which has none
-    here: `load` gives it those that come with the program, a checkpoint its own.
+    The encoder is trained beforehand, so the generator learns at once what a face is and how faces differ. The rest of
+    the discriminator must see what the encoder is blind to, such as the finest texture. Kind lite0 is
+    EfficientNet-lite0, whose weights are a package and in no checkpoint; kind faces gets its weights from `load` or
+    from a checkpoint.
 
     Raises:
         ConfigError: the package is not installed.
@@ -147,7 +147,7 @@ class Projected(nn.Module):
         self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
-        """With kind faces, take a trained `gan.encoder.Encoder`; `scales`, (3,), are what its depths are divided by."""
+        """Load a trained `gan.encoder.Encoder`, with kind faces; `scales` are divisors of its three depths, (3,)."""
         encoder = Encoder()
         encoder.load_state_dict(weights)
         self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
@@ -165,11 +165,11 @@ class Projected(nn.Module):
 
 
 class Mixing(nn.Module):
-    """Mixes an encoder's maps at random and for good: their channels, and into each map the deeper ones.
+    """Fixed random mixing of an encoder's maps: of their channels, and of each map with the deeper ones.
 
-    What an encoder finds telling lies in few channels, by which alone heads would judge; mixed, they have to judge by
-    all of them, and fine places are seen with what is around them (Sauer et al. 2021, section 3.2). Maps of so many
-    channels, finest first, each twice the size of the next, are mixed to so many.
+    Without it the heads would use only the few most telling channels. With it they must use all, and fine places are
+    seen with their surroundings (Sauer et al. 2021, section 3.2). `widths` are the channels of the maps, finest first,
+    each twice the size of the next; `mixed` are the channels after mixing.
     """
 
     def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
@@ -209,7 +209,7 @@ def blocks(config: ModelConfig, width: int, depth: int) -> list[nn.Module]:
 
 
 def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
-    """The generator's way to twice the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
+    """The generator's layers that double the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
     if config.arch == "dcgan":
         norm = [nn.BatchNorm2d(width), nn.ReLU(True)]
         if config.up == "nearest":
@@ -219,7 +219,7 @@ def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
 
 
 def shrink(arch: Arch, width: int, wider: int, norm: Norm) -> list[nn.Module]:
-    """The discriminator's way to half the size, `grow` in the mirror: (N, width, 2 R, 2 R) -> (N, wider, R, R)."""
+    """The discriminator's layers that halve the size, mirroring `grow`: (N, width, 2 R, 2 R) -> (N, wider, R, R)."""
     bias = norm != "batch"
     if arch == "dcgan":
         return [*normed(nn.Conv2d(width, wider, 4, 2, 1, bias=bias), norm), nn.LeakyReLU(0.2, True)]
@@ -230,16 +230,16 @@ class NearestConv(nn.ConvTranspose2d):
     """Nearest-neighbour upsampling to twice the size and a 3x3 convolution: (N, C, R, R) -> (N, D, 2 R, 2 R).
 
     A transposed convolution of kernel 4 and stride 2 has other weights for each of the four pixels that come from one,
-    and draws chequerboards on flat ground; this cannot. It is computed as one all the same, whose kernel is the sum of
-    four shifted ones, for less than half of the work (after Karras et al. 2018); but not where the maps are so small
-    that adding up the kernels takes longer than what it saves.
+    and leaves chequerboards on flat ground; this layer cannot. It is nevertheless computed as a transposed convolution
+    whose kernel is the sum of four shifted ones, for less than half of the work (after Karras et al. 2018), except
+    where the maps are so small that summing the kernels takes longer than it saves.
     """
 
     spread: Tensor
 
     def __init__(self, width: int, narrower: int) -> None:
         super().__init__(width, narrower, 3, bias=False)
-        once = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])  # a kernel, and itself one further
+        once = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])  # a kernel plus the same, one further
         self.register_buffer("spread", torch.kron(once, once), persistent=False)  # (16, 9)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
@@ -254,8 +254,8 @@ class NearestConv(nn.ConvTranspose2d):
 class Modulation(nn.Linear):
     """Lets z set gain and shift of each channel: (N, C, R, R), z (N, nz) -> (N, C, R, R).
 
-    What z says comes to every map at first hand (Chen et al. 2019, "On self modulation for GANs"); a deep generator
-    that hears of it through the first map alone soon draws a few kinds of faces only.
+    Every map receives z directly (Chen et al. 2019, "On self modulation for GANs"); a deep generator
+    that receives z through the first map alone soon generates only a few kinds of faces.
     """
 
     def __init__(self, nz: int, width: int) -> None:
@@ -314,10 +314,10 @@ class DiscriminatorBlock(nn.Module):
 def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Module]:
     """The generator's last layers: `width` channels at S / factor pixels -> the face's `channels` at S.
 
-    The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which draws a
-    grid of speckle (Odena et al. 2016). `smooth` fits fewer channels to full size by bilinear interpolation, which
-    treats every pixel alike, and is not linear there, so that edges need not follow the coarse grid. `slim` does the
-    same for less: half the channels, and the norm where there are fewer pixels.
+    The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which leaves a
+    grid of speckle (Odena et al. 2016). `smooth` brings fewer channels to full size by bilinear interpolation, which
+    treats every pixel alike, and adds a nonlinearity there, so that edges need not follow the coarse grid. `slim` does
+    the same for less: half the channels, and the norm where there are fewer pixels.
     """
     if kind == "book":
         return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]
@@ -377,7 +377,7 @@ def init_residual(module: nn.Module) -> None:
         convs = [m for m in module.branch if isinstance(m, nn.Conv2d) and not is_parametrized(m)]
         for conv in convs:
             nn.init.kaiming_normal_(conv.weight, a=0.2)
-        if isinstance(last := module.branch[-1], nn.BatchNorm2d):  # which would make anything of a convolution but 0
+        if isinstance(last := module.branch[-1], nn.BatchNorm2d):  # which would rescale a convolution, unless it is 0
             nn.init.zeros_(last.weight)
         elif convs:  # a spectral norm of 0 cannot be brought to 1
             nn.init.zeros_(convs[-1].weight)

@@ -1,4 +1,4 @@
-"""Turn any pile of pictures into clean faces, and say what was found: python prepare.py SOURCE... --out=data/faces."""
+"""Turn any pile of pictures into clean faces and a report: python prepare.py SOURCE... --out=data/faces."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ from tqdm import tqdm
 from config import DataError, PrepareConfig
 from gan.command_line import command_line, show
 from gan.data import cleaning, cleaning_report
-from gan.data.cleaning import KINDS, SIZE, Cut, Picture, Seen
+from gan.data.cleaning import KINDS, SIZE, Candidate, Cut, Picture
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, move, printable, write_text
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"
-"""In the folder of clean faces: which files are ours, and from where."""
+"""File in the folder of clean faces that lists the program's own files and their sources."""
 
 
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
-    """Judge, choose, cut, report."""
+    """Inspect, select, cut, report."""
     check(config)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
         raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
-    show(f"{len(pictures):,} pictures; judging them")
+    show(f"{len(pictures):,} pictures; inspecting them")
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
     except OSError as error:  # of what is written elsewhere, see there
         raise DataError(
-            f"cannot write {printable(str(config.report))}, or 28 KB a picture beside it meanwhile: "
+            f"cannot write {printable(str(config.report))}, or the temporary file beside it (28 KB a picture): "
             f"{error.strerror or error}; give another place: --report=FILE.html"
         ) from error
 
 
 def prepared(
-    config: PrepareConfig, pictures: Sequence[Picture], refused: list[Seen], others: int, file: IO[bytes]
+    config: PrepareConfig, pictures: Sequence[Picture], refused: list[Candidate], others: int, file: IO[bytes]
 ) -> None:
-    """All that `main` does with a file to keep what the pictures look like."""
+    """Do the work of `main`; `file` holds the pictures at 96x96 pixels meanwhile."""
     cut = Cut(config.centre, str(config.detect or ""), config.margin, config.min_size)
-    seen = list(refused)
+    candidates = list(refused)
     work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
-    for judged, data in spread(cleaning.look, work, config, "judging", len(pictures)):
-        seen += judged
+    for some, data in spread(cleaning.inspect, work, config, "inspecting", len(pictures)):
+        candidates += some
         file.write(data)
     file.flush()
-    rows = {i: row for row, i in enumerate(i for i, face in enumerate(seen) if face.digest)}
+    rows = {i: row for row, i in enumerate(i for i, face in enumerate(candidates) if face.digest)}
     shape = len(rows), SIZE, SIZE, 3
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
-    found, kept_kinds = choose(seen, pixels, rows, config)
-    manifest = [] if config.dry_run else written(seen, config)
-    if lost := [face for face in seen if face.kind == "unreadable" and face.digest]:  # changed since they were judged
+    found, kept_kinds = select(candidates, pixels, rows, config)
+    manifest = [] if config.dry_run else written(candidates, config)
+    if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed meanwhile
         found["unreadable"] = found.get("unreadable", 0) + len(lost)
-    kept = len({cleaning.name_of(face) for face in seen if not face.kind})
+    kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
     result = {
         "sources": [printable(str(path)) for path in config.sources],
         "out": printable(str(config.out)),
@@ -74,35 +74,39 @@ def prepared(
             "pictures": len(pictures) + len(refused),
             "kept": kept,
             "other_files": others,
-            "animated": len({face.picture for face in seen if face.animated}),
+            "animated": len({face.picture for face in candidates if face.animated}),
         },
         "found": found,
         "kept_kinds": kept_kinds,
-        "findings": [{"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in seen if f.kind],
+        "findings": [
+            {"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in candidates if f.kind
+        ],
         "manifest": manifest,
     }
-    page = cleaning_report.page(result, seen, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None)
+    page = cleaning_report.page(
+        result, candidates, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None
+    )
     write_text(config.report, page)
     write_json(config.report.with_suffix(".json"), result)
     tell(config, result)
 
 
 def check(config: PrepareConfig) -> None:
-    """See that nothing of the user's can be touched, that what is to be written can be, and that there is a cascade.
+    """Check that no file of the user can be overwritten, that the outputs can be written, and that the cascade works.
 
     Raises:
-        DataError: the folder to write to, or the report, is or lies where it may not be, or there is no cascade.
+        DataError: the output folder or the report is in a forbidden or unwritable place, or the cascade is unusable.
     """
     out = Path(os.path.realpath(config.out))
     sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
     for given, path in zip(config.sources, sources, strict=True):
         if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
-                f"--out={config.out} is, or holds, the source {given}, which stays as it is; give another folder"
+                f"--out={config.out} is, or contains, the source {given}, which must not change; give another folder"
             )
         if out.is_relative_to(path) and not os.path.exists(out / MANIFEST) and any(files for *_, files in os.walk(out)):
             raise DataError(
-                f"--out={config.out} lies in the source {given} and holds files of yours; give another: --out=FOLDER"
+                f"--out={config.out} lies in the source {given} and holds files of yours; give another folder"
             )
     if os.path.exists(out) and not os.path.isdir(out):
         raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
@@ -110,23 +114,23 @@ def check(config: PrepareConfig) -> None:
         real = Path(os.path.realpath(path))
         if any(real.is_relative_to(source) for source in sources) and not real.is_relative_to(out):
             raise DataError(
-                f"{path} would lie in a source, which stays as it is; give another place: --report=FILE.html"
+                f"{path} would lie in a source, which must not change; give another place: --report=FILE.html"
             )
         if real == out / MANIFEST or (os.path.exists(real) and not is_report(real)):
-            raise DataError(f"{path} exists and is no report of an earlier call; give another name: --report=FILE.html")
+            raise DataError(f"{path} exists and is not a report of prepare.py; give another name: --report=FILE.html")
     manifest = out / MANIFEST
     if not config.dry_run and os.path.exists(manifest) and rows_in(manifest) is None:
-        raise DataError(f"{manifest} exists and names no faces of an earlier call; give another folder: --out=FOLDER")
+        raise DataError(f"{manifest} exists and was not written by prepare.py; give another folder: --out=FOLDER")
     for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", config.out)])):
         folder = existing(path / MANIFEST if option == "--out" else path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-            raise DataError(f"{option}={path} cannot be written: {folder} is no writable folder; give another place")
+            raise DataError(f"{option}={path} cannot be written: {folder} is not a writable folder; give another place")
     if config.detect is not None:
         cleaning.check_cascade(config.detect)
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder above that exists."""
+    """The nearest folder above a path that exists."""
     above = Path(os.path.abspath(path)).parents
     return next((folder for folder in above if os.path.lexists(folder)), above[-1])  # a drive may be missing
 
@@ -147,7 +151,7 @@ def is_report(path: Path) -> bool:
 def spread(
     function: Callable[..., T], work: Sequence[tuple[Any, ...]], config: PrepareConfig, what: str, total: int
 ) -> Iterator[T]:
-    """The results of a function for chunks of pictures, with a progress bar."""
+    """Run a function on chunks of pictures in several processes, with a progress bar; yields its results in order."""
     workers = config.num_workers or os.cpu_count() or 1
     with (
         contextlib.closing(in_processes(function, work, workers)) as done,
@@ -158,82 +162,84 @@ def spread(
             bar.update(len(chunk[0]))
 
 
-def choose(
-    seen: list[Seen], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
+def select(
+    candidates: list[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> tuple[dict[str, int], list[str]]:
-    """Mark copies and odd ones too, and clear the marks of what is to be kept.
+    """Mark duplicates and outliers too, and clear the marks of the kinds that are kept.
 
     Args:
-        seen: judged each for itself.
+        candidates: after `cleaning.inspect`.
         pixels: (N, 96, 96, 3) of those that could be read.
-        rows: a face's row in `pixels`, by its place in `seen`.
+        rows: row in `pixels` by index in `candidates`.
         config: of the call.
 
     Returns:
-        How many were found of each kind, and the kinds that are kept all the same.
+        How many were found of each kind, and the kinds that are kept.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
     colourless = {"grey", "dark", "blank", "unfinished"}  # the last three were not asked whether they are grey
-    coloured = sum(bool(face.digest) and not colourless & face.faults.keys() for face in seen)
-    if sum("grey" in face.faults for face in seen) > coloured:  # a set of grey pictures
+    coloured = sum(bool(face.digest) and not colourless & face.faults.keys() for face in candidates)
+    if sum("grey" in face.faults for face in candidates) > coloured:  # a set of grey pictures
         keep.add("grey")
     found: Counter[str] = Counter()
-    for face in seen:
+    for face in candidates:
         found.update(list(face.faults) or [face.kind])
         if face.faults:
             face.kind = next((kind for kind in face.faults if kind not in keep), "")
             face.why = face.faults.get(face.kind, "")
 
     def settle(*kinds: str) -> None:
-        for face in seen:
+        for face in candidates:
             if face.kind in kinds:
                 found[face.kind] += 1
                 if face.kind in keep:
                     face.kind = face.why = ""
 
-    cleaning.mark_copies(seen)
-    settle("same", "alike")
-    candidates = [i for i, face in enumerate(seen) if not face.kind]
-    if len(candidates) >= cleaning.LEAST:
-        odd(seen, candidates, pixels, rows, config)
-        settle("odd")
+    cleaning.mark_duplicates(candidates)
+    settle("duplicate", "near_duplicate")
+    left = [i for i, face in enumerate(candidates) if not face.kind]
+    if len(left) >= cleaning.LEAST:
+        distances = neighbour_distances(pixels, [rows[i] for i in left], config)
+        cleaning.mark_outliers([candidates[i] for i in left], distances)
+        settle("outlier")
     return {kind: found[kind] for kind in KINDS if found[kind]}, sorted(keep & set(found))
 
 
-def odd(
-    seen: Sequence[Seen], candidates: Sequence[int], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
-) -> None:
-    """Mark those that look like none of the others, by what the encoder that comes with the program sees."""
-    import torch  # which takes seconds
+def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: PrepareConfig) -> np.ndarray:
+    """Distance of each of some rows of `pixels` to its twentieth neighbour in the face encoder's features: (N,)."""
+    import torch  # takes seconds
 
     from gan.device import choose_device
     from gan.quality import features, metrics
 
     extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
     found = []
-    with tqdm(desc="comparing", total=len(candidates), unit=" pictures", disable=None) as bar:
-        for start in range(0, len(candidates), 256):
-            some = [rows[i] for i in candidates[start : start + 256]]
+    with tqdm(desc="comparing", total=len(rows), unit=" pictures", disable=None) as bar:
+        for start in range(0, len(rows), 256):
+            some = rows[start : start + 256]
             found.append(extractor(pixels[some]))
             bar.update(len(some))
-    distances = metrics.radii(torch.cat(found), cleaning.NEAREST).numpy()
-    cleaning.mark_odd([seen[i] for i in candidates], distances)
+    return metrics.radii(torch.cat(found), cleaning.NEAREST).numpy()
 
 
-def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]:
-    """Cut and write what is kept; what earlier calls wrote of the same pictures and is not among it goes.
+def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict[str, Any]]:
+    """Cut and write the kept faces; delete those of earlier calls that come from the same pictures and are not kept.
 
-    Faces are made in a hidden folder and moved when all are there and the manifest names them: what it does not name,
-    or not with that content, is not ours. What can no longer be read is marked.
+    Faces are made in a hidden folder, and moved when all are there and the manifest names them. A file that the
+    manifest does not name, or names with other content, belongs to the user. Pictures that can no longer be read are
+    marked.
+
+    Returns:
+        The rows of the manifest for the kept faces.
 
     Raises:
         DataError: there is no room, or the folder cannot be written.
     """
     out = config.out
-    for face in seen:
+    for face in candidates:
         if not face.kind and leads_out(out / cleaning.name_of(face), out):
             face.kind, face.why = "unreadable", f"{face.picture.folder} is a link that leads out of {out}"
-    kept = {cleaning.name_of(face): face for face in seen if not face.kind}
+    kept = {cleaning.name_of(face): face for face in candidates if not face.kind}
     earlier = rows_in(out / MANIFEST) or {}
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -258,14 +264,14 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
                     (out / name).parent.mkdir(parents=True, exist_ok=True)
                     move(unfinished / name, out / name)
         # What cannot be read now may have been whole when it was cut.
-        judged_now = {cleaning.place(face) for face in seen if face.kind not in cleaning.NEVER}
-        others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in judged_now}
+        inspected = {cleaning.place(face) for face in candidates if face.kind not in cleaning.NEVER}
+        others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in inspected}
         remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
         write_json(out / MANIFEST, list((others | rows).values()))
     except OSError as error:
         raise DataError(
-            f"cannot write to {out}: {error.strerror or error}; expected a writable folder with room, and the same "
-            "command tries again; else give another: --out=FOLDER"
+            f"cannot write to {out}: {error.strerror or error}; make it writable and make room, then run the same "
+            "command again; or give another folder: --out=FOLDER"
         ) from error
     if others:
         show(f"{len(others):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
@@ -273,12 +279,12 @@ def written(seen: Sequence[Seen], config: PrepareConfig) -> list[dict[str, Any]]
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write what `json` can, for people too."""
+    """Write JSON that people can read too."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
-    """What earlier calls wrote into a folder, by name; None where there is no manifest, or it is not ours."""
+    """The rows of a manifest by file; None where there is none, or it was not written by this program."""
     try:
         rows = json.loads(manifest.read_text(encoding="utf-8"))
         named = {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
@@ -288,12 +294,12 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def leads_out(path: Path, out: Path) -> bool:
-    """Whether a file's folder does not lie in another, or only by a link."""
+    """Whether the folder of `path` lies outside `out`, links followed."""
     return not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out))
 
 
 def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
-    """Remove the files of a manifest's rows that nobody has changed since."""
+    """Delete the files of a manifest's rows, unless they were changed since."""
     gone = 0
     for name, row in rows.items():
         path = out / name
@@ -304,15 +310,15 @@ def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
                 gone += 1
                 path.parent.rmdir()  # where it was the last
     if gone:
-        show(f"{gone:,} faces of an earlier call removed from {printable(str(out))}: this one leaves them out")
+        show(f"{gone:,} faces of an earlier call deleted from {printable(str(out))}: this one leaves them out")
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Say in a few lines what was found, and what to do next."""
     for kind, number in result["found"].items():
-        show(f"{number:7,} {kind:<10}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+        show(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
     if animated := result["counts"]["animated"]:
-        show(f"{animated:7,} animated    kept: their first picture")
+        show(f"{animated:7,} animated        kept: their first picture")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     show(f"{kept:7,} {done}; {config.report} shows what was found")

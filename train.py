@@ -1,4 +1,4 @@
-"""Train the generator: python train.py --gpu. The algorithm in the order it happens; the loop is `train`."""
+"""Train the generator: python train.py --gpu. The algorithm in the order in which it runs; the loop is `train`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def train(
 ) -> None:
     """Train to the end of the last epoch or of the budget, or until `stopping()`.
 
-    A step: faces; the discriminator's half, the generator's half (both get their samples from `draw`); the average.
+    A step has three parts: the discriminator's half and the generator's half, both with samples from `draw`, and the
+    average.
     """
     config, ranks, n = run.config, run.ranks, run.config.batch_size
     networks, memory = WrappedNetworks.of(run, state), Memory(run, state, monitor)
@@ -98,8 +99,8 @@ def train(
 def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
     """Faces and new samples for the step of `network`, d or g, both as the discriminator gets them.
 
-    Where both networks learn from the same samples (`--share_samples`), those of the discriminator's step come with
-    their graph, and the generator's step takes them again.
+    With `--share_samples` the samples of the discriminator's step keep their graph, and the generator's step uses them
+    again.
     """
     if (kept := step.take(part)) is not None:
         return kept
@@ -147,7 +148,7 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
 
 
 def generator_step(step: Step, parts: list[slice]) -> None:
-    """One step of the generator, the discriminator frozen: it only carries the gradient. `parts` as above."""
+    """One step of the generator; the frozen discriminator only passes the gradient on. `parts` as above."""
     config, optimizer, discriminator = step.run.config, step.state.g_optimizer, step.networks.discriminator
     losses = list[Tensor]()
     step.state.discriminator.requires_grad_(False)
@@ -169,7 +170,7 @@ def generator_step(step: Step, parts: list[slice]) -> None:
 
 
 def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
-    """Run `python train.py`: begin a run or take it up, train, say what to do next."""
+    """Run `python train.py`: begin or resume a run, train, say what to do next."""
     if config.tensorboard:
         tensorboard_log.writer_class()  # before anything is made: it may be missing
     halves = discriminator_step, generator_step
@@ -204,8 +205,8 @@ def run_until_stopped(ready: Ready) -> None:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:
         raise ConfigError(
-            "the debugger was left with q in the middle of a step, which ends the run (c goes on); its last save is "
-            f"whole: python train.py --resume={as_word(run.folder)}"
+            "the debugger was left with q in the middle of a step, which ends the run (c continues); its last save is "
+            f"good: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:
         monitor.say("\n".join(preparing.summary(run, state, monitor, samples)))

@@ -5,7 +5,7 @@ spoils them (an eye smeared, halves of two faces joined) or a careless measure o
 FD must rise and precision fall with every share of every fault, but for modes and duplicates, whose faces are real:
 there FD alone must rise, and recall fall with the modes. A Markdown table for each kind of features says what they are,
 and which faults they are blind to. SWD, which looks at pixels, has a column. What the faults look like is left in
-FOLDER (those are the faces themselves, so not to be published unless they are drawn).
+FOLDER (those are the faces themselves, so not to be published unless they are synthetic).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ ARMS: dict[str, tuple[str, int, list[str], str]] = {
     "oscillating": ("real", 60_000, WILD, "oscillating"),
     "stalled": ("400", 40_000, SETTLED, "stalled"),
 }
-"""Arm: faces (real: all; a number: so many; drawn by the program), images, options, what it should be called."""
+"""Arm: faces (real: all; a number: so many; drawn: synthetic), images, options, what it should be called."""
 
 COLUMNS = ("step", "images_seen", "seconds", "d_accuracy", "variety", "drift")
 COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)

@@ -1,11 +1,11 @@
 """How many faces are broken, counted by looking (docs/look.md has the rule).
 
 python -m benchmarks.look draw --data_path=FOLDER --out=FOLDER NAME=CHECKPOINT ...
-    Draws sheets of 16 shuffled, nameless cells: so many samples of each generator, a tenth as many real faces and a
+    Makes sheets of 16 shuffled, nameless cells: so many samples of each generator, a tenth as many real faces and a
     tenth with planted faults; and form.csv beside them, to be filled once for each look. key.json says which cell is
     what: whoever looks must not see it. planted-1.png and so on show the planted faults; before anyone looks, those
-    that came out too faint are left out by drawing again with --faint=3,17 (and more --planted). Where there is no
-    checkpoint, a folder of pictures is taken in the order of their names.
+    that came out too faint are left out by making sheets again with --faint=3,17 (and more --planted). Where there is
+    no checkpoint, a folder of pictures is taken in the order of their names.
 python -m benchmarks.look count --out=FOLDER FORM FORM
     Counts two filled forms, as Markdown.
 
@@ -46,7 +46,7 @@ MISSED, FALSE = 0.2, 0.1
 
 
 def main() -> None:
-    """Draw sheets, or count forms."""
+    """Make sheets, or count forms."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
     drawing = verbs.add_parser("draw")

@@ -1,8 +1,8 @@
-"""Every loss on drawn faces, small, two minutes each: python -m benchmarks.losses [--out=FOLDER].
+"""Every loss on synthetic faces, small, two minutes each: python -m benchmarks.losses [--out=FOLDER].
 
 Runs the real `train.py` and prints a Markdown table. *Variety* is the mean distance between two samples, in pixels,
-over that between two drawn faces: an arm with less than a half counts as collapsed. *Nearness* is the mean distance
-from a sample to the nearest of 2,000 drawn faces, over the same for other drawn faces: large where samples are no
+over that between two synthetic faces: an arm with less than a half counts as collapsed. *Nearness* is the mean distance
+from a sample to the nearest of 2,000 synthetic faces, over the same for others: large where samples are not
 faces. The last grid of each arm is left in FOLDER to be looked at.
 """
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def drawn(seeds: range) -> torch.Tensor:
-    """Drawn faces of 32 pixels, (N, 3072)."""
+    """Synthetic faces of 32 pixels, (N, 3072)."""
     return flat(np.stack([synthetic.draw(seed, 32)[0] for seed in seeds]))
 
 

@@ -8,9 +8,9 @@ FOLDER holds clones of what is compared, under their own names, and in packages/
     pip install --no-deps --target=FOLDER/packages -r benchmarks/peers.txt
 
 Each trains on the same faces for the same minutes, start to end, one at a time, with its own program, options and loop;
-when time is up the generator is taken out of the loop where that stands, and draws samples. Then the real `evaluate.py`
-measures these, and this program's own, all at this program's size. Sizes of faces are the nearest that each can draw,
-64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
+when time is up the generator is taken out of the loop where that stands, and generates samples. Then the real
+`evaluate.py` measures these, and this program's own, all at this program's size. Sizes of faces are the nearest that
+each can make, 64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
 
 Two of them ask for an NVIDIA GPU: where they say cuda, they get the CPU. Projected GAN's encoder is loaded from the
 package that this program needs, not from the internet, and its first previews show 28 samples, not 1,024. Nothing else

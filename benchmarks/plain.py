@@ -69,7 +69,7 @@ def step(faces: Path, preset: str, seconds: float) -> None:
 
 
 def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: Path) -> None:
-    """Train on so many images, then draw."""
+    """Train on so many images, then generate."""
     config = TrainConfig(**{**PRESETS[preset], "image_size": size})  # pyright: ignore[reportArgumentType]
     torch.manual_seed(seed)
     random.seed(seed)
@@ -78,7 +78,7 @@ def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: P
 
 
 def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
-    """Train without end; the network to draw with, after each step."""
+    """Train without end; the network to generate with, after each step."""
     torch.set_flush_denormal(True)  # else whoever loses to the discriminator is slow for another reason
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Generator(config.model).to(device), Discriminator(config.model).to(device)
@@ -153,7 +153,7 @@ def epoch(faces: Path) -> None:
 
 
 def save(path: Path, n: int, folder: Path) -> None:
-    """Draw faces of a checkpoint."""
+    """Generate faces of a checkpoint."""
     sampler = load(path, torch.device("cpu"))
     generator = sampler.generator.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
     draw(generator, sampler.model.nz, n, folder)
@@ -161,7 +161,7 @@ def save(path: Path, n: int, folder: Path) -> None:
 
 @torch.no_grad()
 def draw(generator: nn.Module, nz: int, n: int, folder: Path) -> None:
-    """Draw faces in batches and write them one by one."""
+    """Generate faces in batches and write them one by one."""
     folder.mkdir(parents=True)
     for start in range(0, n, 64):
         for i, face in enumerate(generator(torch.randn(min(64, n - start), nz))):

@@ -103,7 +103,7 @@ def name_of(arm: str, minutes: float, seed: int) -> str:
 
 
 def plot(rows: list[dict[str, Any]], arms: list[str], out: Path) -> None:
-    """Draw FD against minutes, a line for each run of the arms."""
+    """Plot FD against minutes, a line for each run of the arms."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for row in rows:

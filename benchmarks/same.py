@@ -29,7 +29,7 @@ def call(script: str, *words: object, cwd: Path) -> None:
 
 
 def ours(faces: Path, seed: int, out: Path, *more: str) -> Path:
-    """Train with train.py, draw with generate.py; the folder with the faces."""
+    """Train with train.py, generate with generate.py; the folder with the faces."""
     name = f"ours{''.join(more)}-{seed}".replace("=", "-")
     n = sum(path.is_file() for path in faces.rglob("*"))
     options = f"--preset={PRESET} --image_size={SIZE} --eval_images=0 --holdout=0 --plot_every=0"
@@ -57,7 +57,7 @@ def written_plainly(faces: Path, seed: int, out: Path) -> Path:
 
 
 def main() -> None:
-    """Train, draw, measure, compare."""
+    """Train, generate, measure, compare."""
     faces, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     seeds = range(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Speed, beside the same work written plainly: make bench, or python benchmarks/throughput.py [--rows=...].
 
-Runs the real programs and `benchmarks/plain.py` as processes of their own, in turn, several rounds, on drawn faces, and
-prints a Markdown page: of each row n, the median and the spread, and of each comparison the ratio of medians. With
+Runs the real programs and `benchmarks/plain.py` as processes of their own, in turn, several rounds, on synthetic faces,
+and prints a Markdown page: of each row n, the median and the spread, and of each comparison the ratio of medians. With
 --out it is also written to a file, whose name should be the date and the hardware's.
 """
 
@@ -40,7 +40,7 @@ from gan.training import plan
 ROOT = Path(__file__).resolve().parent.parent
 FACES = 30_000
 DRAWN = 2_000
-"""So many different faces are drawn; the others are links to them."""
+"""So many different faces are made; the others are links to them."""
 
 ROWS = 3
 """At least so many rows of a training's log are taken, without the first and the last."""
@@ -117,7 +117,7 @@ class Bench:
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds, self.runs = folder, seconds, 0
-        print(f"drawing {DRAWN} faces", file=sys.stderr)
+        print(f"making {DRAWN} synthetic faces", file=sys.stderr)
         self.drawn = draw(folder / "drawn", DRAWN)
         self.faces = self.linked(FACES)
 
@@ -192,7 +192,7 @@ class Bench:
 
     def linear(self, rounds: int) -> list[str]:
         """Whether time grows with the work, at three sizes."""
-        lines = ["", "| size | packing, s | per 1,000 faces | drawing to PNG, s | per 1,000 samples |"]
+        lines = ["", "| size | packing, s | per 1,000 faces | generating to PNG, s | per 1,000 samples |"]
         lines.append("| --- | --- | --- | --- | --- |")
         for n in (7_500, 15_000, 30_000):
             faces = self.faces if n == FACES else self.linked(n)
@@ -265,7 +265,7 @@ class Bench:
 
 
 def draw(folder: Path, n: int) -> Path:
-    """Draw `n` faces into files of a folder."""
+    """Write `n` synthetic faces into files of a folder."""
     folder.mkdir()
     for seed in range(n):
         Image.fromarray(synthetic.draw(seed)[0]).save(folder / f"{seed:06d}.jpg", quality=90)

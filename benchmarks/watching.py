@@ -1,9 +1,9 @@
 """What watching a run costs on this machine: python -m benchmarks.watching --minutes=20.
 
-Trains on drawn faces with --vis and --budget, in this process, and prints a Markdown table of the time that went into
-asking the networks, diagnosing the curves, the report, and the visdom page with its server, in percent of the run's.
-The run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn and
-compares their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the
+Trains on synthetic faces with --vis and --budget, in this process, and prints a Markdown table of the time that went
+into asking the networks, diagnosing the curves, the report, and the visdom page with its server, in percent of the
+run's. The run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn
+and compares their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the
 training and of its visdom server on the way.
 """
 

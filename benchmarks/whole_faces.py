@@ -48,7 +48,7 @@ PARTS, ORDERS = 8, 3
 
 
 def main() -> None:
-    """Draw, learn, print, write."""
+    """Generate, learn, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, help="real faces")
     parser.add_argument("--out", type=Path, default=WHOLE_FACES)

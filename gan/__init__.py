@@ -1,1 +1,1 @@
-"""The parts that more than one entry point needs; what the parts in its folders share stands here."""
+"""The parts that more than one entry point needs. This folder holds what its subfolders share."""

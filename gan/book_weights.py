@@ -1,7 +1,7 @@
 """Weights that the book's program saved, netg_200.pth and netd_200.pth: raw state dicts, of both its editions.
 
-They say nothing of the networks they belong to, so that is read from the shapes. The first edition's discriminator ends
-in a sigmoid, which has no weights: its logits, and the order they put faces in, are the same without it.
+The files do not describe their networks, so the shapes of the weights tell. The first edition's discriminator ends in a
+sigmoid, which has no weights: its logits, and how they rank faces, are the same without it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EXPECTED = "expected weights that the book's program saved, such as"
 
 
 def read(path: Path, example: str) -> Weights:
-    """Read a state dict with the book's names, `main.0.weight`, ...; in the old and the new form of torch.save.
+    """Read a state dict with the book's names, `main.0.weight`, ..., in the old or the new format of torch.save.
 
     Raises:
-        CheckpointError: missing, damaged, or something else; nothing in it is run.
+        CheckpointError: the file is missing, damaged, or something else; no code in it is run.
     """
     try:
         path.open("rb").close()
@@ -37,16 +37,16 @@ def read(path: Path, example: str) -> Weights:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path}: no weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"
+            f"{path}: not weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"
         ) from error
     except Exception as error:  # what torch raises on damaged files has no common type
         if out_of_memory(error):
             raise
-        raise CheckpointError(f"{path}: damaged or no weights at all; {EXPECTED} {example}") from error
+        raise CheckpointError(f"{path}: damaged, or not weights at all; {EXPECTED} {example}") from error
     if isinstance(content, dict) and content.get("program"):
         raise CheckpointError(f"{path}: a checkpoint of this program; give it with --checkpoint, or --init to train on")
     if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):
-        raise CheckpointError(f"{path}: no plain state dict; {EXPECTED} {example}")
+        raise CheckpointError(f"{path}: not a plain state dict; {EXPECTED} {example}")
     weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # module: DataParallel
     if not {name for name in weights if name.startswith("main.")} >= {"main.0.weight"}:
         names = ", ".join(list(weights)[:3]) or "nothing"
@@ -60,7 +60,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
     """Read the weights of generator, discriminator or both, and what they say of their networks.
 
     Returns:
-        Fields of `ModelConfig`, those that the files decide; weights of the generator; of the discriminator.
+        The fields of `ModelConfig` that the files decide; the generator's weights; the discriminator's weights.
 
     Raises:
         CheckpointError: a file cannot be used, or the two do not belong together.
@@ -72,7 +72,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         kernels = _kernels(generator, netg_path)
         if (made := kernels[-1].shape[1]) not in (1, 3):
             raise CheckpointError(
-                f"{netg_path}: no generator, its last layer has {made} channels and a face 3 or 1; "
+                f"{netg_path}: not a generator, its last layer has {made} channels instead of 3 or 1; "
                 "is it the discriminator, for --netd_path?"
             )
         found |= {"nz": kernels[0].shape[0], "ngf": kernels[-1].shape[0], "channels": kernels[-1].shape[1]}
@@ -83,7 +83,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         kernels = _kernels(discriminator, netd_path)
         if kernels[0].shape[1] not in (1, 3) or kernels[-1].shape[0] != 1:
             raise CheckpointError(
-                f"{netd_path}: no discriminator, it does not lead from a face to one number; is it the generator, for "
+                f"{netd_path}: not a discriminator, it does not map a face to one number; is it the generator, for "
                 "--netg_path?"
             )
         normed = any(name.endswith("running_mean") for name in discriminator)

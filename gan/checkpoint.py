@@ -1,4 +1,4 @@
-"""State <-> file: written so that the last good file always survives, read so that nothing in it runs as code."""
+"""Checkpoints: written so that the last good file always survives, and read without running code in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from config import RUNS, CheckpointError
 from gan.device import out_of_memory
 from gan.files import replacing
 
-FORMAT = 1  # version of the file's layout; raised when an older program could not read it any more
+FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
 REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
 
@@ -41,12 +41,12 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
 def load(
     path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
 ) -> dict[str, Any]:
-    """Read a file of this program that holds all that is required, onto `device`.
+    """Read a file of this program onto `device`, and check that it holds all that is required.
 
-    With `hint` the error names the newest usable file beside it, for which all of them may be read.
+    With `hint` the error names the newest usable file beside it; to find that, all of them may be read.
 
     Raises:
-        CheckpointError: missing, damaged, foreign, newer than this program, or holding code.
+        CheckpointError: the file is missing, damaged, foreign, newer than this program, or holds code.
     """
     try:
         return _read(path, device, required)
@@ -117,7 +117,7 @@ def _is_whole(path: Path, required: Sequence[str]) -> bool:
 
 
 def find(path: Path, names: tuple[str, ...]) -> Path:
-    """The checkpoint meant by a path: itself, or the first of `names` that a run's folder has.
+    """The checkpoint that a path means: a file, or the first of `names` in a run's folder.
 
     Raises:
         CheckpointError: the folder has none of them.

@@ -40,7 +40,7 @@ from config import (
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and still mean something without a value
-BARE = "True"  # which is what they then hold: `--resume` is `--resume=True`
+BARE = "True"  # their value then: `--resume` is `--resume=True`
 EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
@@ -59,7 +59,7 @@ Write `--name=value` or `--name value`, with underscores or dashes. A switch is 
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
-PLAIN = "sources"  # the field that takes the words which are no options: paths
+PLAIN = "sources"  # the field that takes the words that are not options: paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 
@@ -107,7 +107,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     """Turn the words after the script's name into options, converted, by field name: only those that were typed.
 
     Raises:
-        ConfigError: a word is no option, or a value does not fit its option's type.
+        ConfigError: a word is not an option, or a value does not fit its option's type.
     """
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
@@ -118,7 +118,8 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
         for gone in (name, name.removeprefix("no"), f"{name}={text if equals else following}"):
             if option.startswith("--") and gone in retired:
                 raise ConfigError(f"--{gone} is gone: {retired[gone]}")
-    check_words(argv, hints)
+    detailed = any(option.detail for option in options_of(config_type).values())
+    check_words(argv, hints, "--help_all" if detailed else "--help")
     words: list[Path] = []
 
     def command(*stray: str, **options: str) -> dict[str, str]:
@@ -148,11 +149,11 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     return {PLAIN: tuple(words), **typed} if words else typed
 
 
-def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
-    """Refuse what fire would let pass: repeated, unknown and valueless options, single dashes, its own separators.
+def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> None:
+    """Refuse what fire would accept: repeated, unknown and valueless options, single dashes, its own separators.
 
     Raises:
-        ConfigError: the first word that is refused, and why.
+        ConfigError: a word is refused; names the first, and why.
     """
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
@@ -162,7 +163,7 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
             continue
         typed, equals, _ = word.partition("=")
         bare = not equals and looks_like_option(following)
-        name, negated = find_option(typed, hints)
+        name, negated = find_option(typed, hints, listing)
         if negated and not bare:
             raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
         if bare and not is_bool(hints[name]) and name not in MAY_BE_BARE:
@@ -173,15 +174,15 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
 
 
 def looks_like_option(word: str) -> bool:
-    """Say whether fire takes a word for an option rather than a value: -0.5 is a value."""
+    """Return True where fire takes a word for an option, not for a value: -0.5 is a value."""
     return re.match("--|-[a-zA-Z]", word) is not None
 
 
-def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
+def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str, bool]:
     """Find the field that an option, with its dashes, stands for; and whether it is the `--no` form.
 
     Raises:
-        ConfigError: no such option; names the nearest.
+        ConfigError: there is no such option; names the nearest, or `listing`, the option that lists all.
     """
     fields = {name: (name, False) for name in hints}
     fields |= {alias: (name, False) for alias, name in ALIASES.items() if name in hints}
@@ -190,7 +191,8 @@ def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
     if typed.startswith("--") and name in fields:
         return fields[name]
     near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_").lower(), fields, n=1)
-    raise ConfigError(f"unknown option {typed}; " + (f"did you mean --{near[0]}?" if near else "--help lists them all"))
+    what = f"did you mean --{near[0]}?" if near else f"{listing} lists them all"
+    raise ConfigError(f"unknown option {typed}; {what}")
 
 
 def convert(name: str, text: str, hint: Any) -> Any:
@@ -245,12 +247,12 @@ def without_none(hint: Any) -> Any:
 
 
 def is_bool(hint: Any) -> bool:
-    """Say whether an option is a switch: --name and --noname."""
+    """Return True for a switch: --name and --noname."""
     return without_none(hint) is bool
 
 
 def placeholder(hint: Any) -> str:
-    """Write what stands after `--name=` in the help."""
+    """The placeholder after `--name=` in the help."""
     kind = without_none(hint)
     return PLACEHOLDERS[kind] if kind in PLACEHOLDERS else "|".join(typing.get_args(kind))
 
@@ -332,7 +334,7 @@ def markdown_table(config_type: type, names: Sequence[str]) -> str:
 
 
 def heading(name: str, hint: Any) -> str:
-    """Write an option as it is typed: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
+    """An option as the help shows it: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
     if is_bool(hint):
         return f"--[no]{name}"
     return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"
@@ -357,7 +359,7 @@ def as_typed(value: Any) -> str:
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Print a text; a reader that has left (`--help | head`, `python evaluate.py | head`) is no error."""
+    """Print a text; a reader that has left (`--help | head`, `python evaluate.py | head`) is not an error."""
     to = sys.stdout if stream is None else stream
     try:
         print(text, file=to, flush=True)

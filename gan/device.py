@@ -1,4 +1,4 @@
-"""The machine: device, precision, memory. The only place that asks for hardware."""
+"""The machine: device, precision, memory. The only module that asks about hardware."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NO_MEMORY = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""Words of errors that say that a device has no memory left."""
+"""Parts of error messages that mean that a device has no memory left."""
 
 
 def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
-    """The device to work on; says which in one line, and what is missing when a GPU was asked for in vain.
+    """The device to work on; says which in one line, and what is missing if a GPU was asked for but not found.
 
     Args:
         gpu: True asks for a GPU, False forbids it, None takes the best there is.
@@ -68,14 +68,14 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
 
 
 def has_cuda() -> bool:
-    """Return True where this build of torch could use a GPU of NVIDIA's or AMD's; those for CPUs alone cannot."""
+    """Return True where this build of torch supports NVIDIA or AMD GPUs."""
     return torch.backends.cuda.is_built()
 
 
 def why_unfit(device: torch.device) -> str:
     """Why torch cannot compute on a device that it has found, in its words; empty where it can.
 
-    One that is older than this build of torch is found all the same, and fails at the first computation.
+    A GPU that is too old for this build of torch is found too, and fails at the first computation.
     """
     try:
         torch.ones(1, device=device).add(1).item()
@@ -97,7 +97,7 @@ def keep_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Give what is free now back to the system all the same, as what came before is done. Elsewhere nothing changes."""
+    """Give memory that is free now back to the system, once preparations are done. Only glibc can."""
     gc.collect()  # lists of files, say, that refer to each other in a circle
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -115,9 +115,9 @@ def describe(device: torch.device) -> str:
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
     """Settle `auto`: bf16 where this device is fast at it, else fp32.
 
-    A GPU is asked, and so is an x86 CPU: with AMX bf16 doubles the speed, without AMX and AVX512-BF16 it is slower.
-    One with AVX512-BF16 alone gains (AMD) or loses (Intel), and some cannot be asked: these are measured for about a
-    second, which other programs can spoil.
+    GPUs and x86 CPUs report their capabilities: with AMX bf16 doubles the speed, without AMX and AVX512-BF16 it is
+    slower. A CPU with AVX512-BF16 alone gains (AMD) or loses (Intel), and some report nothing: these are measured for
+    about a second, which other programs can disturb.
     """
     if asked != "auto":
         return asked
@@ -174,12 +174,12 @@ def layout(device: torch.device) -> torch.memory_format:
 
 
 def compile_fixed(work: C) -> C:
-    """torch.compile for shapes that stay: each that comes gets code of its own, and none is asked how it may vary."""
+    """torch.compile for fixed shapes: each shape gets code of its own."""
     return cast(C, torch.compile(work, dynamic=False))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Bring a tensor from the CPU to `device`, without waiting for what a GPU is still busy with."""
+    """Move a tensor from the CPU to `device` without waiting for the GPU's earlier work."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
@@ -206,9 +206,9 @@ def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.d
 
 
 def lay_out(optimizer: torch.optim.Optimizer) -> None:
-    """Let what Adam keeps lie in memory as its weights do, as fused kernels expect.
+    """Give Adam's state the memory layout of its weights, as fused kernels expect.
 
-    What is loaded keeps the layout in which it was saved, perhaps on a device with another one.
+    Loaded state keeps the layout in which it was saved, perhaps on another device.
     """
     for parameter, kept in optimizer.state.items():
         for name in ("exp_avg", "exp_avg_sq"):
@@ -217,7 +217,7 @@ def lay_out(optimizer: torch.optim.Optimizer) -> None:
 
 
 def drop_unfinished(optimizer: torch.optim.Optimizer) -> None:
-    """Let Adam forget the weights for which its first step found no memory: the next one would not make up for it."""
+    """Delete Adam's state of weights for which its first step found no memory; the next step makes it again."""
     for parameter in [parameter for parameter, kept in optimizer.state.items() if "exp_avg_sq" not in kept]:
         del optimizer.state[parameter]
 
@@ -229,14 +229,14 @@ def has_room(device: torch.device, size: int) -> bool:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back what a GPU keeps for later use, so that it can be divided anew."""
+    """Free the memory that torch keeps on a GPU for later use."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager
 def enough_memory(otherwise: str) -> Iterator[None]:
-    """Work that may need more memory than a device, the CPU included, has left.
+    """Turn lack of memory, on the CPU too, into a message.
 
     Raises:
         ConfigError: there is not enough; says `otherwise`.
@@ -250,7 +250,7 @@ def enough_memory(otherwise: str) -> Iterator[None]:
 
 
 def failed_to_compile(error: BaseException) -> bool:
-    """Return True where `error` is of torch's compiler: there is none for it to use, say."""
+    """Return True where `error` is from torch's compiler, as where no C++ compiler is installed."""
     return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
 
 

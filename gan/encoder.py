@@ -1,4 +1,4 @@
-"""A small network that sees what a face is and how well it is drawn: for metrics, and for discriminators. Pure."""
+"""A small network that encodes what a face shows and how clean it is, for metrics and discriminators. Pure."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Residual(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A small residual network that sees what a face is, and how well it is drawn.
+    """A small residual network that encodes what a face shows and how clean it is.
 
-    What trained it is `benchmarks/encoder.py`; how far to trust it, docs/experiments.md. Features come from three
-    depths, means over the picture at 24, 12 and 6 pixels: the first ones see texture, the last ones content. They
-    are standardised: over the faces that it was trained on each has mean 0 and deviation 1.
+    `benchmarks/encoder.py` trained it; docs/experiments.md says how far to trust it. Features come from three depths,
+    as means over the picture at 24, 12 and 6 pixels: the first see texture, the last content. They are standardised to
+    mean 0 and deviation 1 over the faces that it was trained on.
     """
 
     mean: Tensor
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
         self.register_buffer("deviation", torch.ones(FEATURES))
 
     def maps(self, faces: Tensor) -> list[Tensor]:
-        """(N, 3, S, S) in [-1, 1] -> what it sees at three depths, (N, 48, S/4, S/4) and so on."""
+        """(N, 3, S, S) in [-1, 1] -> feature maps at three depths, (N, 48, S/4, S/4) and so on."""
         x, maps = faces, []
         for layer in self.body:
             x = layer(x)
@@ -83,7 +83,7 @@ def fused(encoder: Encoder) -> Encoder:
 
 
 def frozen(module: M, saved: bool = True) -> M:
-    """The same module with its weights as buffers: they are moved with it, if wanted saved, and nothing trains them."""
+    """The same module with its weights as buffers: moved with it but not trained; in state dicts only if `saved`."""
     for part in module.modules():
         for name, weight in list(part.named_parameters(recurse=False)):
             delattr(part, name)

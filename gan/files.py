@@ -10,19 +10,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names that `replacing` lends; a process that is killed leaves one behind
-# Seconds between attempts to rename on Windows, where nothing can be while somebody, a virus scanner say, reads it.
+LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`; a killed process leaves such files behind
+# Seconds between attempts to rename on Windows, which fail while another program, say a virus scanner, reads the file.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Lend a hidden name beside `path`: what is written there takes the place of `path` when the block ends well.
+    """Provide a hidden name beside `path`; the file written there replaces `path` when the block succeeds.
 
-    If it does not, `path` is what it was, and nothing is left behind. The name has its suffix. The folder is made.
+    If it fails, `path` is unchanged, and nothing is left behind. The name has the suffix of `path`. The folder is made.
 
     Raises:
-        OSError: the folder cannot be made, or the name not given.
+        OSError: the folder cannot be made, or the file not renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or a folder another name, in place of the file that has it; an OSError where that cannot be."""
+    """Rename a file or folder, in place of a file of that name; an OSError where it cannot be renamed."""
     for wait in WAITS:
         with contextlib.suppress(PermissionError):
             source.replace(target)
@@ -45,17 +45,17 @@ def move(source: Path, target: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8; a path in it may hold what is no text, and is escaped.
+    """Write a text in UTF-8; what is not Unicode, as in some paths, is escaped.
 
     Raises:
-        OSError: it cannot be written; `path` is what it was.
+        OSError: it cannot be written; `path` is unchanged.
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def as_word(path: Path) -> str:
-    """A path as a terminal takes it in a command: quoted where it has blanks or signs that mean something there."""
+    """A path for a command in a terminal, quoted where it holds blanks or special characters."""
     text = str(path)
     if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
         return text
@@ -63,5 +63,5 @@ def as_word(path: Path) -> str:
 
 
 def printable(name: str) -> str:
-    """A file's name without what a line of text cannot hold: tabs, line breaks, what is not Unicode."""
+    """A file's name with tabs, line breaks and characters that cannot be printed escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

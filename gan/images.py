@@ -1,4 +1,4 @@
-"""The only place that knows how [-1, 1] and uint8 belong together; grids and picture files."""
+"""Conversion between [-1, 1] and uint8, which only this module knows; grids and picture files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from torch import Tensor
 from gan.files import replacing
 
 PREVIEWS = "step-????????.png"  # the names of a run's preview grids
-WAITING = 256  # pictures that wait to be written at most
-FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and pixels of their longer side at most
+WAITING = 256  # most pictures that wait to be written
+FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
 LAST = 2000  # milliseconds for which the last one stays
 
 
@@ -63,7 +63,7 @@ def save_picture(pixels: np.ndarray, path: Path) -> None:
     """
     picture = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
     with replacing(path) as temporary:
-        # Of PNG's ways the quickest that compresses: long repetitions are rare in faces, and searched for in vain.
+        # The quickest way of PNG that compresses: faces hardly have the repetitions that others search for.
         picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE)
 
 
@@ -88,9 +88,9 @@ def encoded(pixels: np.ndarray) -> bytes:
 
 
 class PictureWriter:
-    """Writes pictures while the caller goes on, a thread a core; memory does not grow with their number.
+    """Writes pictures in the background, one thread per core; memory does not grow with their number.
 
-    As a context: at its end all are written. An `OSError` of one of them comes from a later `save` or from the end.
+    Use it as a context: at its end all are written. An `OSError` is raised by a later `save` or at the end.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class PictureWriter:
         return self
 
     def save(self, pixels: np.ndarray, path: Path) -> None:
-        """Write one, see `save_picture`; soon."""
+        """Write a picture soon, see `save_picture`."""
         self.waiting.append(self.threads.submit(save_picture, pixels, path))
         while len(self.waiting) > WAITING:
             self.waiting.popleft().result()
@@ -115,9 +115,9 @@ class PictureWriter:
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF begin again and again. Pictures are scaled down where they are larger than 800 pixels; those of another
-    size than the last, or that cannot be read, are left out, of many every so many-th is taken. The film runs for so
-    many seconds without the last one.
+    WebP and GIF loop. Pictures larger than 800 pixels are scaled down; those that cannot be read, or differ in size
+    from the last, are left out, and at most 60 are taken, evenly spaced. The film runs for so many seconds without the
+    last picture.
 
     Returns:
         The number of pictures.
@@ -150,7 +150,7 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
 
 
 def alike(pictures: Sequence[Path]) -> list[Path]:
-    """Those of some picture files that have the size of the last; what begins as no picture is left out."""
+    """The picture files that have the size of the last one; files that are not pictures are left out."""
     sizes: dict[Path, tuple[int, int]] = {}
     for path in pictures:
         with contextlib.suppress(OSError), Image.open(path) as picture:
@@ -175,7 +175,7 @@ def _frame(path: Path) -> Image.Image:
 
 
 def _save_mp4(pictures: Iterable[Image.Image], path: Path, milliseconds: int) -> None:
-    """H.264 as every browser plays it: whole colours for two pixels each way, so that sides are even."""
+    """Write H.264 that every browser plays; its colours are shared by 2x2 pixels, so sides must be even."""
     import av
 
     with av.open(str(path), "w") as file:

@@ -1,4 +1,4 @@
-"""Randomness as a function of what it is for: seeds -> latents, and (seed, step, purpose) -> a stream. Pure.
+"""Randomness as a function of its purpose: seeds -> latents, and (seed, step, purpose) -> a stream. Pure.
 
 Drawn with NumPy, whose streams are the same on every platform, on the CPU and for the whole batch, so that a
 resumed run and one on other devices draw the same numbers, and no state needs storing. Only the noise of the gradient
@@ -21,7 +21,7 @@ def stream(seed: int, step: int, purpose: str, retry: int = 0) -> np.random.Gene
         seed: the run's seed.
         step: the step, or the epoch where that is the unit.
         purpose: what it is for, such as `d_z`.
-        retry: how often the run was rolled back; other numbers each time, or it would fail again alike.
+        retry: how often the run was rolled back; gives other numbers, or the run would fail again in the same way.
     """
     return np.random.default_rng([seed, step, retry, *purpose.encode()])
 

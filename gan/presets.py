@@ -1,4 +1,4 @@
-"""Options under one name: presets, and what a budget or few faces choose. An option typed by the user wins over them.
+"""Presets, and the options that a budget or few faces choose. An option typed by the user wins over all of them.
 
 Imports no torch, so that a wrong option is answered at once.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 from config import RELEASED, C, ConfigError, Preset, TrainConfig
 
-RELEASED_NAME = Path("released")  # what options call it; a file or folder of that name is written `$PWD/released`
-NAMING = ("init", "checkpoint", "fake")  # those options
+RELEASED_NAME = Path("released")  # the released weights; a file or folder of that name is written `$PWD/released`
+NAMING = ("init", "checkpoint", "fake")  # options that accept that name
 
 # What the presets of the papers have in common: none of what came after them, and the faces as they are.
 _PLAIN: dict[str, Any] = {
@@ -69,14 +69,14 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is chosen for a budget on one class of machines; an option typed by the user wins."""
+    """Options for a budget on one class of machines; an option typed by the user wins."""
 
-    least_images: float  # the default networks see at least so many in the budget
+    least_images: float  # images that the default networks see at least in the budget
     options: Mapping[str, Any]
     expect: str  # what faces to expect, in words
 
 
-# Learning rates for long runs, which vary more with them; the default's are for short ones, docs/experiments.md.
+# Learning rates for long runs; the default ones suit short runs, docs/experiments.md.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
     Plan(least_images=0, options={}, expect="faces only to be guessed at"),
@@ -86,20 +86,20 @@ PLANS = (
     Plan(
         least_images=2e6,
         options={**_SLOW, "ndf": 64, "batch_size": 64},
-        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+        expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
     Plan(
         least_images=1e7,
         options={**_SLOW, "ngf": 128, "ndf": 128, "batch_size": 128},
-        expect="better faces than two CPU cores draw in an hour; not measured on such a machine",
+        expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
 )
-"""What a budget chooses, by what the machine can do in it; the last row that fits. Those of less than two million
-images were measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
+"""Plans by what the machine can do in the budget; the last row that fits is chosen. Those below two million images were
+measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
 
 
-# What at most so many faces choose where old weights are trained further, with `--init`. With 400 faces it costs
-# nothing and brings little, for fewer it is not measured against its absence: docs/experiments.md.
+# Options for training old weights further, with `--init`, on at most so many faces. With 400 faces they cost nothing
+# and bring little; for fewer their effect was not measured: docs/experiments.md.
 FEW_FACES = 1000
 FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
 

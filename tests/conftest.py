@@ -1,4 +1,4 @@
-"""What tests of every kind need: running an entry point as a user does, and a folder of drawn faces."""
+"""What tests of every kind need: running an entry point as a user does, and a folder of synthetic faces."""
 
 import functools
 import importlib.util
@@ -101,12 +101,12 @@ def run_here(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load.
 
-    Nor is memory given back, nor are the curves in report.html and evaluation.png drawn unless asked for
-    (`drawn=True`): together they are half of a small run.
+    Nor is memory given back, nor are the curves in report.html and evaluation.png plotted unless asked for
+    (`plotted=True`): together they are half of a small run.
     """
 
     def run(
-        script: str, *words: str | Path, cwd: Path = tmp_path, drawn: bool = False
+        script: str, *words: str | Path, cwd: Path = tmp_path, plotted: bool = False
     ) -> subprocess.CompletedProcess[str]:
         import evaluate
         import generate
@@ -120,7 +120,7 @@ def run_here(
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
         monkeypatch.setattr(start, "give_back_memory", lambda: None)
-        if not drawn:
+        if not plotted:
             monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
             monkeypatch.setattr(report, "_fill", lambda *_: None)
         monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
@@ -143,13 +143,13 @@ def run_here(
 
 @functools.cache
 def drawn_face(face: int, size: int) -> Image.Image:
-    """A drawn face, for as many tests as want it."""
+    """A synthetic face, for as many tests as want it."""
     return Image.fromarray(synthetic.draw(face, size)[0])
 
 
 @pytest.fixture(scope="session")
 def make_faces() -> Callable[..., list[Path]]:
-    """Write drawn faces into a folder.
+    """Write synthetic faces into a folder.
 
     Example: `make_faces(tmp_path / "faces", 20, size=96, seed=0, suffix=".jpg")`.
     Face i of a seed is the same whatever the number of faces; no two are alike.

@@ -1,4 +1,4 @@
-"""Pictures on their way to a batch: found, read, cleaned, packed, drawn by the program, dealt out to the steps.
+"""Data: finding, reading, cleaning, packing and batching pictures, and the synthetic faces.
 
-No networks and nothing that is learnt belongs here.
+No networks, and nothing that is learned, belong here.
 """

@@ -1,4 +1,4 @@
-"""The faces of each step, on the device. Kept apart from `faces`, whose decoding processes must not load torch."""
+"""Batches of faces on the device. Apart from `faces`, whose decoding processes must not load torch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LOT = 4096
 class Batches:
     """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
 
-    An epoch that does not divide into batches goes on in the next one: no face is left out and none comes twice.
+    A batch may span two epochs, so no face is left out and none comes twice.
 
     Args:
         pack: the faces.
         chosen: indices of those to train on, (n,).
         batch_size: faces a step.
         seed: the run's seed.
-        device: where the batches are wanted; a GPU with room keeps all faces.
+        device: of the batches; a GPU with room keeps all faces.
         flip: probability that a face is mirrored.
-        part: which faces of each batch are wanted; all of them unless it is shared among devices.
+        part: the faces of each batch to return; all of them unless several devices share it.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class Batches:
         return len(self.chosen)
 
     def steps(self, epochs: float) -> float:
-        """Steps until every face has been seen `epochs` times, a whole number; infinite for infinitely many."""
+        """Steps that `epochs` epochs take, rounded up; infinite for infinitely many."""
         return math.inf if math.isinf(epochs) else math.ceil(epochs * len(self) / self.batch_size)
 
     def epochs(self, step: int) -> int:
-        """Epochs complete after `step` steps."""
+        """Complete epochs after `step` steps."""
         return step * self.batch_size // len(self)
 
     def indices(self, step: int) -> np.ndarray:
-        """Which of the chosen faces step `step`, counted from 1, takes: (batch_size,)."""
+        """Indices among the chosen faces of the batch of `step`, counted from 1: (batch_size,)."""
         end = step * self.batch_size
         return np.array([self._order(i // len(self))[i % len(self)] for i in range(end - self.batch_size, end)])
 
@@ -79,11 +79,11 @@ class Batches:
         return self.order
 
     def examples(self, n: int) -> np.ndarray:
-        """The first `n` of the faces, or all if there are fewer, to look at: (n, S, S, C), uint8."""
+        """The first `n` faces, or all if there are fewer: (n, S, S, C), uint8."""
         return self.pixels[self.chosen[:n]]
 
     def __call__(self, step: int) -> Tensor:
-        """The faces of step `step`: (batch_size, C, S, S) in [-1, 1] on the device, or the wanted part of them."""
+        """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device."""
         indices = self.indices(step)[self.part]
         if self.resident is not None:
             pixels = self.resident[send(torch.from_numpy(indices), self.device)]

@@ -1,6 +1,6 @@
-"""Any pile of pictures -> what is wrong with each, which show the same, and clean faces cut from the rest.
+"""Clean a pile of pictures: find defects, duplicates and outliers, and cut faces from the rest.
 
-Every process that reads pictures imports this module and must start fast: no torch.
+Imports no torch: every process that reads pictures imports this module and must start fast.
 """
 
 from __future__ import annotations
@@ -30,40 +30,42 @@ from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, rea
 from gan.files import printable
 
 SIZE = 96
-"""Height and width at which pictures are judged, pixels: those that the encoder knows."""
+"""Height and width at which pictures are inspected, pixels: the size that the encoder was trained on."""
 
 KINDS = {
-    "refused": "not read: it would unpack to far more than a picture, has a password, or lies outside of the source",
-    "unreadable": "no picture of a known format, or broken",
+    "refused": "not read: it unpacks to far more than a picture, has a password, or lies outside the source",
+    "unreadable": "not a picture of a known format, or damaged",
     "truncated": "the file ends before the picture does",
     "small": "a side is shorter than --min_size",
     "narrow": "more than twice as long as wide, or the other way round",
-    "blank": "one colour, or next to nothing to see",
-    "dark": "next to black",
-    "unfinished": "its lowest rows are black or grey alone, as of a file that had ended early and was saved again",
-    "grey": "without colour, among pictures that have some",
+    "blank": "one colour, or nearly nothing to see",
+    "dark": "nearly black",
+    "unfinished": "its lowest rows are plain black or grey: an incomplete file that was saved again",
+    "grey": "without colour",
     "faceless": "no face was detected",
-    "same": "the same pixels as another picture",
-    "alike": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
-    "odd": "looks like none of the others",
+    "duplicate": "the same pixels as another picture",
+    "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
+    "outlier": "looks like none of the others",
 }
-"""What can be wrong with a picture. Which are left out is the user's choice, but for the first three."""
+"""Kinds of findings. The first three and `faceless` are always left out; the user may keep any other."""
 
 NEVER = ("refused", "unreadable", "truncated")
-"""What cannot be kept."""
+"""Kinds that are never kept."""
 
 MOST_PIXELS = 2**26
 NARROW = 2.0
 GREY, DARK, FLAT, SMOOTH = 12, 44, 4.0, 3.0
-"""Of 256 shades at 96 pixels: a grey picture's colourfulness (all but 2 % of its pixels are below), a dark one's
-brightness (all but 5 %), a blank one's deviation, and the step between neighbours there (all but 1 %)."""
+"""Limits at 96 pixels, of 256 shades. A picture is grey if 98 % of its pixels are less colourful than the first, dark
+if 95 % are darker than the second, and blank if its brightness deviates by less than the third or 99 % of the steps
+between neighbouring pixels are smaller than the fourth."""
 
-BITS, ALIKE, TINT = 10, 0.94, 20
-"""Nearly the same pictures: bits of 64 in which their hashes differ at most, the correlation of their brightness at 16
-pixels at least, and the difference of their mean colours at most."""
+BITS, CORRELATION, TINT = 10, 0.94, 20
+"""Limits for near duplicates: most bits of 64 in which their hashes differ, least correlation of their brightness at 16
+pixels, and greatest difference of their mean colours."""
 
-ODD, NEAREST, LEAST = 6.0, 20, 200
-"""An odd picture's distance to its twentieth nearest, in deviations above what is usual; of fewer pictures none is."""
+OUTLYING, NEAREST, LEAST = 6.0, 20, 200
+"""An outlier lies more than so many deviations above the median distance to the twentieth neighbour; no outliers are
+looked for among fewer than 200 pictures."""
 
 BLOCK = 2**23
 """Pairs of pictures compared at a time."""
@@ -71,7 +73,7 @@ BLOCK = 2**23
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A file of a source, or a member of a zip in it, by its name there and as its author called it."""
+    """A picture of a source: a file, or a member of a zip. `called` is the member's name as its author wrote it."""
 
     root: Path
     name: str
@@ -80,17 +82,17 @@ class Picture:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self.root / self.name
 
     @property
     def about(self) -> str:
-        """What to call it."""
+        """Its name in messages and reports."""
         return printable(f"{self.path}/{self.called}" if self.member else str(self.path))
 
     @property
     def folder(self) -> str:
-        """Its folder in the source, which may say its class."""
+        """Its folder in the source, which may be its class."""
         inside = PurePosixPath(self.called.replace("\\", "/")).parent.parts
         parts = [plain_name(part) for part in (*PurePosixPath(self.name).parent.parts, *inside) if part != "."]
         if len(parts) > 6:
@@ -100,7 +102,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How faces are cut from pictures: the whole picture, its centre square, or the faces that a cascade finds."""
+    """How faces are cut: the whole picture, its centre square, or the faces that a cascade detects."""
 
     centre: bool = False
     cascade: str = ""
@@ -109,21 +111,21 @@ class Cut:
 
 
 @dataclasses.dataclass
-class Seen:
-    """What is known of a face that could be cut from a picture.
+class Candidate:
+    """A face that could be cut from a picture, and what was found about it.
 
     Args:
         picture: where it is from.
-        kind: what is wrong with it, of `KINDS`; none so far if empty.
-        why: details of that, or the picture of which it is a copy.
-        size: width and height of what would be cut, pixels.
-        box: left, top, right, bottom of it in the upright picture; None is the whole of it.
+        kind: what is wrong with it, of `KINDS`; empty if nothing was found.
+        why: details, or the picture that it duplicates.
+        size: width and height of the cut, pixels.
+        box: left, top, right, bottom of the cut in the upright picture; None is the whole picture.
         digest: of its pixels.
-        hashes: perceptual, of it and of its mirror image.
-        sight: its brightness at 16x16 pixels, standardised, float16; mirrored after that.
+        hashes: perceptual hashes of it and of its mirror image.
+        brightness: at 16x16 pixels, standardised, float16.
         colour: mean red, green, blue.
-        animated: more pictures follow, which are left out.
-        faults: all that is wrong with it by itself, and details.
+        animated: it is the first frame of several; the others are left out.
+        faults: every defect of the picture by itself, with details.
     """
 
     picture: Picture
@@ -133,30 +135,30 @@ class Seen:
     box: tuple[int, int, int, int] | None = None
     digest: bytes = b""
     hashes: tuple[int, int] = (0, 0)
-    sight: bytes = b""
+    brightness: bytes = b""
     colour: tuple[int, int, int] = (0, 0, 0)
     animated: bool = False
     faults: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Seen], int]:
-    """List the pictures of folders, zips and single files; reads nothing but the zips' lists.
+def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
+    """List the pictures of folders, zips and single files. Reads only the directories of zips.
 
     Args:
-        sources: what the user named. Links that lead out of one are not followed.
-        out: a folder below a source that is no part of it.
+        sources: folders, zips and files. Links that lead out of a source are not followed.
+        out: a folder to leave out where it lies in a source.
 
     Returns:
-        The pictures, in order; what of them is refused or unreadable; and the number of other files.
+        The pictures, in order; the refused and unreadable ones; and the number of other files.
 
     Raises:
         DataError: a source does not exist or cannot be read.
     """
     found: dict[tuple[str, str], Picture] = {}  # by what they are: sources may overlap
-    refused: dict[tuple[str, str], Seen] = {}
+    refused: dict[tuple[str, str], Candidate] = {}
     others: dict[str, None] = {}
     for given in sources:
-        wrong: list[Seen] = []
+        wrong: list[Candidate] = []
         root = given.expanduser()
         try:
             is_folder = stat.S_ISDIR(os.stat(root).st_mode)
@@ -183,19 +185,19 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
     return list(found.values()), list(refused.values()), len(others)
 
 
-def _below(root: Path, out: Path, refused: list[Seen]) -> Iterator[str]:
+def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
     """The files below a folder, in order; links that lead out of it are refused."""
     inside = Path(os.path.realpath(root))
 
     def leaves(path: str, name: str) -> bool:
         if Path(os.path.realpath(path)).is_relative_to(inside):
             return False
-        refused.append(Seen(Picture(root, name), "refused", "a link that leads out of the source"))
+        refused.append(Candidate(Picture(root, name), "refused", "a link that leads out of the source"))
         return True
 
     def unreadable(error: OSError) -> None:
         name = Path(error.filename).relative_to(root).as_posix()
-        refused.append(Seen(Picture(root, name), "unreadable", reason(error)))
+        refused.append(Candidate(Picture(root, name), "unreadable", reason(error)))
 
     for folder, subfolders, names in os.walk(root, onerror=unreadable):
         below = PurePosixPath(Path(folder).relative_to(root).as_posix())
@@ -213,23 +215,23 @@ def _below(root: Path, out: Path, refused: list[Seen]) -> Iterator[str]:
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:
-    """Whether two paths lead to one file or folder, whatever they are called."""
+    """Whether two paths lead to the same file or folder."""
     try:
         return os.path.samefile(one, other)
     except (OSError, ValueError):
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
-    """The pictures in a zip, what of it is refused, and the names of other files."""
+def _members(archive: Picture) -> tuple[list[Picture], list[Candidate], list[str]]:
+    """The pictures in a zip, the refused ones, and the names of other files."""
     try:
         source(archive.path, "")  # no pipe, which would wait for ever
         with zipfile.ZipFile(archive.path) as opened:
             infos = {info.filename: info for info in opened.infolist() if not info.is_dir()}
     except Exception as error:
-        return [], [Seen(archive, "unreadable", reason(error))], []
+        return [], [Candidate(archive, "unreadable", reason(error))], []
     found: list[Picture] = []
-    refused: list[Seen] = []
+    refused: list[Candidate] = []
     others: list[str] = []
     for name in sorted(infos):
         info = infos[name]
@@ -238,14 +240,14 @@ def _members(archive: Picture) -> tuple[list[Picture], list[Seen], list[str]]:
         if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
             others.append(name)
         elif why := _forbidden(info, parts):
-            refused.append(Seen(picture, "refused", why))
+            refused.append(Candidate(picture, "refused", why))
         else:
             found.append(picture)
     return found, refused, others
 
 
 def _called(info: zipfile.ZipInfo) -> str:
-    """A member's name as its author wrote it: some programs of macOS and of Chinese Windows do not say how they do."""
+    """A member's name as its author wrote it. Some programs of macOS and Chinese Windows do not state its encoding."""
     if not info.flag_bits & 0x800:
         for encoding in ("utf-8", "gb2312"):  # not all of GBK, which western names could be read as
             with contextlib.suppress(UnicodeError):
@@ -254,7 +256,7 @@ def _called(info: zipfile.ZipInfo) -> str:
 
 
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
-    """Why a zip's member is not read; empty if it may be."""
+    """Why a zip's member must not be read; empty if it may."""
     if ".." in parts or parts[0] == "" or re.match("[A-Za-z]:", parts[0]):
         return "its name leads out of the zip"
     if stat.S_ISLNK(info.external_attr >> 16):
@@ -266,36 +268,36 @@ def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
     return ""
 
 
-def look(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Seen], bytes]:
-    """Judge some pictures, each for itself.
+def inspect(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Candidate], bytes]:
+    """Inspect some pictures, each by itself.
 
     Returns:
-        What is seen, in order, at least one for each picture; and for those with a digest the pixels at 96x96, RGB.
+        The candidates, in order, at least one for each picture; and the pixels at 96x96, RGB, of those with a digest.
     """
-    found: list[Seen] = []
+    found: list[Candidate] = []
     pixels: list[bytes] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for picture in pictures:
             parts: list[bytes] = []
             try:
-                seen = list(_look(picture, cut, parts))
+                candidates = list(_inspect(picture, cut, parts))
             except Exception as error:
                 ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
-                seen = [Seen(picture, "truncated" if ends else "unreadable", reason(error))]
+                candidates = [Candidate(picture, "truncated" if ends else "unreadable", reason(error))]
             else:
                 pixels += parts
-            found += seen
+            found += candidates
     return found, b"".join(pixels)
 
 
-def _look(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Seen]:
+def _inspect(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Candidate]:
     with _opened(picture) as image:
         width, height = image.size
         animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
         if width * height > MOST_PIXELS:
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
-            yield Seen(picture, "refused", what, (width, height))
+            yield Candidate(picture, "refused", what, (width, height))
             return
         if not cut.cascade:
             image.draft(None, (4 * SIZE, 4 * SIZE))
@@ -305,7 +307,7 @@ def _look(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Seen]:
         shown = upright(image).convert("RGB")
     boxes = _faces(shown, cut) if cut.cascade else [_square((width, height)) if cut.centre else None]
     if not boxes:
-        yield Seen(picture, "faceless", "", (width, height))
+        yield Candidate(picture, "faceless", "", (width, height))
     for box in boxes:
         part, size = shown, (width, height)
         if box is not None:  # in the picture itself; what is shown of a large JPEG is smaller
@@ -314,22 +316,22 @@ def _look(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Seen]:
             part = shown.crop((left, round(box[1] * down), right, round(box[3] * down)))
             size = box[2] - box[0], box[3] - box[1]
         small = part.resize((SIZE, SIZE), Image.Resampling.BOX, reducing_gap=2)
-        seen = Seen(picture, size=size, box=box, animated=animated)
+        candidate = Candidate(picture, size=size, box=box, animated=animated)
         array = np.asarray(small)
-        seen.faults = _faults(array, size, (width, height), cut)
-        seen.kind, seen.why = next(iter(seen.faults.items()), ("", ""))
+        candidate.faults = _faults(array, size, (width, height), cut)
+        candidate.kind, candidate.why = next(iter(candidate.faults.items()), ("", ""))
         digest = hashlib.sha256(repr(part.size).encode())
         digest.update(np.ascontiguousarray(part).data)
-        seen.digest = digest.digest()[:16]
+        candidate.digest = digest.digest()[:16]
         grey = small.convert("L")
-        seen.hashes = _hash(grey), _hash(grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+        candidate.hashes = _hash(grey), _hash(grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
         brightness = np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32)
         brightness = (brightness - brightness.mean()) / max(brightness.std(), 1)
-        seen.sight = brightness.astype(np.float16).tobytes()
+        candidate.brightness = brightness.astype(np.float16).tobytes()
         red, green, blue = (round(float(mean)) for mean in array.mean((0, 1)))
-        seen.colour = red, green, blue
+        candidate.colour = red, green, blue
         pixels.append(small.tobytes())
-        yield seen
+        yield candidate
 
 
 @contextlib.contextmanager
@@ -337,7 +339,7 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
     file = source(picture.path, picture.member)
     if isinstance(file, Path) and (size := file.stat().st_size) > LARGEST_MEMBER:
         raise ValueError(f"{size / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # judged here, before anything is decoded
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # checked by the caller, before anything is decoded
     try:
         with Image.open(file, formats=FORMATS) as image:
             yield image
@@ -346,7 +348,7 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
 
 
 def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cut: Cut) -> dict[str, str]:
-    """What is wrong with a picture of itself, and details: from its pixels at 96x96 and its sizes. The worst first."""
+    """Defects of a picture by itself, with details, from its pixels at 96x96 and its sizes; the worst first."""
     found: dict[str, str] = {}
     brightness = array.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
@@ -367,7 +369,7 @@ def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cu
 
 
 def _lost(array: np.ndarray) -> float:
-    """The share of a picture's rows, from below, that are as decoders leave what a file does not hold: grey or black.
+    """The share of rows at the bottom that are plain grey or black, as decoders leave what a file does not hold.
 
     At least an eighth of the picture, else 0.
     """
@@ -392,7 +394,7 @@ def _square(size: tuple[int, int]) -> tuple[int, int, int, int]:
 
 
 def check_cascade(path: Path) -> None:
-    """See that faces can be detected.
+    """Check that faces can be detected.
 
     Raises:
         DataError: OpenCV is not installed, or the file is no cascade.
@@ -412,7 +414,7 @@ def check_cascade(path: Path) -> None:
     except (cv2.error, SystemError, OSError, ValueError):
         empty = True
     if empty:
-        raise DataError(f"--detect={path} is no cascade that OpenCV can read; {where}")
+        raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {where}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -428,7 +430,7 @@ def _detector(path: str) -> Any:
 
 
 def _faces(image: Image.Image, cut: Cut) -> list[tuple[int, int, int, int]]:
-    """The faces that the cascade finds, each with its margin, inside the picture; from left to right."""
+    """Boxes of the faces that the cascade detects, with their margins, inside the picture, from left to right."""
     import cv2
 
     grey = cv2.equalizeHist(np.asarray(image.convert("L")))
@@ -443,23 +445,24 @@ def _faces(image: Image.Image, cut: Cut) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def mark_copies(seen: Sequence[Seen]) -> None:
-    """Mark, of those without a fault that show the same, all but the largest: `same` by pixels, `alike` by hash.
+def mark_duplicates(candidates: Sequence[Candidate]) -> None:
+    """Mark all but the largest of each group of duplicates (equal pixels) and near duplicates (similar hashes).
 
-    Time grows with the square of their number: 4 s for 30,000, 18 s for 60,000. Memory does not.
+    Candidates with another finding are left alone. Time grows with the square of their number: 4 s for 30,000, 18 s for
+    60,000. Memory does not.
     """
-    clean = [face for face in seen if not face.kind]
+    clean = [face for face in candidates if not face.kind]
     clean.sort(key=lambda face: -face.size[0] * face.size[1])  # the largest is kept; of equals the first
-    first: dict[bytes, Seen] = {}
+    first: dict[bytes, Candidate] = {}
     for face in clean:
         kept = first.setdefault(face.digest, face)
         if kept is not face:
-            face.kind, face.why = "same", kept.picture.about
+            face.kind, face.why = "duplicate", kept.picture.about
     clean = list(first.values())
     if len(clean) < 2:
         return
     hashes = np.array([face.hashes for face in clean], np.uint64)
-    sights = np.stack([np.frombuffer(face.sight, np.float16) for face in clean]).reshape(-1, 16, 16)
+    brightness = np.stack([np.frombuffer(face.brightness, np.float16) for face in clean]).reshape(-1, 16, 16)
     colours = np.array([face.colour for face in clean], np.int16)
     rows = max(1, BLOCK // len(clean))
     for start in range(0, len(clean), rows):
@@ -470,28 +473,29 @@ def mark_copies(seen: Sequence[Seen]) -> None:
                 i = start + row
                 if other >= i or clean[other].kind:
                     continue
-                view = sights[i, :, ::-1] if mirrored else sights[i]
-                correlation = float((view.astype(np.float32) * sights[other]).mean())
-                if correlation >= ALIKE and np.abs(colours[i] - colours[other]).max() <= TINT and not clean[i].kind:
-                    clean[i].kind, clean[i].why = "alike", clean[other].picture.about
+                view = brightness[i, :, ::-1] if mirrored else brightness[i]
+                correlation = float((view.astype(np.float32) * brightness[other]).mean())
+                tint = np.abs(colours[i] - colours[other]).max()
+                if correlation >= CORRELATION and tint <= TINT and not clean[i].kind:
+                    clean[i].kind, clean[i].why = "near_duplicate", clean[other].picture.about
 
 
-def mark_odd(seen: Sequence[Seen], distances: np.ndarray) -> None:
-    """Mark those that are far from all others.
+def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> None:
+    """Mark candidates that are far from all others.
 
     Args:
-        seen: what is judged.
+        candidates: N of them.
         distances: of each to its `NEAREST`-th neighbour, (N,).
     """
     usual = np.median(distances)
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
-    for face, distance in zip(seen, distances, strict=True):
-        if distance > usual + ODD * deviation:
-            face.kind, face.why = "odd", f"{(distance - usual) / deviation:.0f} deviations from the others"
+    for face, distance in zip(candidates, distances, strict=True):
+        if distance > usual + OUTLYING * deviation:
+            face.kind, face.why = "outlier", f"{(distance - usual) / deviation:.0f} deviations from the others"
 
 
-def name_of(face: Seen) -> str:
-    """The file that a face is written to, below the folder for all; it ends in digits of the content."""
+def name_of(face: Candidate) -> str:
+    """The file that a face is written to, below the output folder; its name ends in digits of the content's digest."""
     picture = face.picture
     original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
     key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
@@ -499,26 +503,26 @@ def name_of(face: Seen) -> str:
     return f"{picture.folder}/{name}".lstrip("/")
 
 
-def copied(face: Seen) -> bool:
-    """Whether its file is copied as it is."""
+def copied(face: Candidate) -> bool:
+    """Whether the file is copied as it is."""
     return face.box is None and not face.animated
 
 
-def write(faces: Sequence[tuple[str, Seen]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Cut faces and write each into a folder under its name.
 
     Returns:
-        SHA-256 of each; and for those that cannot be read any more, the reasons.
+        SHA-256 of each; and the reasons for those that can no longer be read.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: a file cannot be written.
     """
     digests: dict[str, str] = {}
     lost: dict[str, str] = {}
     for name, face in faces:
         try:
             data = content(face)
-        except Exception as error:  # it has changed since it was judged, say
+        except Exception as error:  # it has changed since it was inspected, say
             lost[name] = reason(error)
             continue
         digests[name] = hashlib.sha256(data).hexdigest()
@@ -527,19 +531,19 @@ def write(faces: Sequence[tuple[str, Seen]], folder: Path) -> tuple[dict[str, st
     return digests, lost
 
 
-def row(name: str, face: Seen, digest: str) -> dict[str, Any]:
+def row(name: str, face: Candidate, digest: str) -> dict[str, Any]:
     """A face's row of the manifest."""
     about = {"file": name, "sha256": digest, "source": place(face), "box": face.box}
     return {**about, "width": face.size[0], "height": face.size[1]}
 
 
-def place(face: Seen) -> str:
+def place(face: Candidate) -> str:
     """Where a face's picture lies, for a manifest that is read again from another folder."""
     return os.path.abspath(face.picture.about)
 
 
-def content(face: Seen) -> bytes:
-    """What a face's file holds."""
+def content(face: Candidate) -> bytes:
+    """The bytes of a face's file."""
     file = source(face.picture.path, face.picture.member)
     data = file.read_bytes() if isinstance(file, Path) else file.getvalue()
     if copied(face):
@@ -561,7 +565,7 @@ def thumbnail(pixels: np.ndarray) -> bytes:
 
 
 def plain_name(name: str) -> str:
-    """A name that every file system takes: letters, digits, dashes; others stay apart by digits of the original."""
+    """A name that every file system takes: letters, digits and dashes. A checksum keeps changed names apart."""
     name = unicodedata.normalize("NFC", name)
     plain = re.sub(r"[^\w\-]+", "_", name)[:60]
     if re.fullmatch(r"_*|con|prn|aux|nul|com\d|lpt\d", plain, re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""What was found in a pile of pictures, as one page that needs nothing else: counts, thumbnails, sizes, colours."""
+"""The report of `prepare.py` as one self-contained page: counts, thumbnails, sizes, colours."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from gan.data.cleaning import KINDS, Seen
+from gan.data.cleaning import KINDS, Candidate
 
 TITLE = "<title>Faces prepared</title>"
 
 SHOWN = 24
-"""Thumbnails of each kind."""
+"""Most thumbnails of each kind."""
 
 COLOURS = 240
-"""Mean colours shown."""
+"""Most mean colours shown."""
 
-COPIES = "same", "alike"
+DUPLICATES = "duplicate", "near_duplicate"
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -37,7 +37,7 @@ small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 </style>
 <h1>{{ number(counts.kept) }} faces {{ "would be kept" if dry_run else "are in " ~ out }}</h1>
 <p>Of {{ number(counts.pictures) }} pictures in {{ sources|join(", ") }}
-{%- if counts.other_files %}, {{ number(counts.other_files) }} other files left alone{% endif %}.</p>
+{%- if counts.other_files %}, {{ number(counts.other_files) }} other files ignored{% endif %}.</p>
 <table><tr><th>found<th><th>what it means<th>done
 {% for kind, meaning in kinds.items() if found[kind] %}
 <tr><td>{{ kind }}<td class=n>{{ number(found[kind]) }}<td>{{ meaning }}<td>
@@ -72,46 +72,48 @@ small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 <figure title="{{ face.picture.about }}">
 {%- for image in images %}<img alt="" src="data:image/jpeg;base64,{{ image }}">{% endfor %}
 <figcaption>{{ face.picture.about }}
-{%- if face.why %}<br><small>{{ "a copy of " if face.kind in copies }}{{ face.why }}</small>{% endif %}
+{%- if face.why %}<br><small>{{ "a copy of " if face.kind in duplicates }}{{ face.why }}</small>{% endif %}
 </figcaption></figure>
 {% endfor %}
 </div>
 {% if group.more %}<p class=quiet>and {{ number(group.more) }} more</p>{% endif %}
 {% endfor %}
-<p class=quiet>Every finding, and every file written with its SHA-256: in the .json beside this.</p>
+<p class=quiet>The .json file beside this page lists every finding, and every file written with its SHA-256.</p>
 """
 
 
-def page(result: Mapping[str, Any], seen: Sequence[Seen], thumbnail: Callable[[int], bytes | None]) -> str:
+def page(result: Mapping[str, Any], candidates: Sequence[Candidate], thumbnail: Callable[[int], bytes | None]) -> str:
     """The report as HTML.
 
     Args:
         result: what `prepare.py` found, as its JSON file holds it.
-        seen: all that was judged.
-        thumbnail: gives a JPEG file by place in `seen`, where there is something to show.
+        candidates: all that were inspected.
+        thumbnail: returns a JPEG file for an index in `candidates`, or None where there is nothing to show.
     """
-    copied = {face.why for face in seen if face.kind in COPIES}
-    originals = {face.picture.about: i for i, face in enumerate(seen) if face.digest and face.picture.about in copied}
+    copied = {face.why for face in candidates if face.kind in DUPLICATES}
+    originals = {
+        face.picture.about: i for i, face in enumerate(candidates) if face.digest and face.picture.about in copied
+    }
 
     def images(place: int) -> Iterator[str]:
-        for i in (place, originals.get(seen[place].why)):
+        for i in (place, originals.get(candidates[place].why)):
             if i is not None and (data := thumbnail(i)) is not None:
                 yield base64.b64encode(data).decode()
 
     groups = {}
     for kind in ("", *KINDS):
-        places = [i for i, face in enumerate(seen) if face.kind == kind]
+        places = [i for i, face in enumerate(candidates) if face.kind == kind]
         if places or not kind:
             some = places[:: max(1, len(places) // SHOWN)][:SHOWN]
-            cells = [(seen[i], list(images(i))) for i in some]
+            cells = [(candidates[i], list(images(i))) for i in some]
             groups[kind] = {"number": len(places), "cells": cells, "more": len(places) - len(some)}
-    kept = [face for face in seen if not face.kind]
-    drawn = {"sizes": sizes(kept), "colours": colours(kept)} if kept else {}
-    known = {"title": TITLE, "kinds": KINDS, "copies": COPIES, "groups": groups, "number": "{:,}".format}
-    return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(result, **known, **drawn)
+    kept = [face for face in candidates if not face.kind]
+    charts = {"sizes": sizes(kept), "colours": colours(kept)} if kept else {}
+    known = {"title": TITLE, "kinds": KINDS, "duplicates": DUPLICATES, "groups": groups, "number": "{:,}".format}
+    return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(result, **known, **charts)
 
 
-def sizes(kept: Sequence[Seen]) -> list[tuple[str, int, float]]:
+def sizes(kept: Sequence[Candidate]) -> list[tuple[str, int, float]]:
     """A histogram of the shorter sides: label, number and height of each bar."""
     edges = [0, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2**31]
     numbers = np.histogram([min(face.size) for face in kept], edges)[0]
@@ -119,7 +121,7 @@ def sizes(kept: Sequence[Seen]) -> list[tuple[str, int, float]]:
     return [(label, n, 110 * n / max(numbers)) for label, n in zip([*labels, "1024+"], numbers.tolist(), strict=True)]
 
 
-def colours(kept: Sequence[Seen]) -> list[str]:
-    """Some of the mean colours, by hue."""
+def colours(kept: Sequence[Candidate]) -> list[str]:
+    """Some of the mean colours in hexadecimal, sorted by hue."""
     found = sorted((face.colour for face in kept), key=lambda rgb: colorsys.rgb_to_hsv(*(c / 255 for c in rgb)))
     return [bytes(found[round(i)]).hex() for i in np.linspace(0, len(found) - 1, min(COLOURS, len(found)))]

@@ -1,6 +1,6 @@
-"""Find, decode and resize faces once into a pack: a memory-mapped uint8 array that later runs open at once.
+"""Find, decode and resize faces once into a pack, a memory-mapped uint8 array that later runs open at once.
 
-Knows nothing of training and imports no torch: every process that decodes imports this module and must start fast.
+Imports no torch: every process that decodes imports this module and must start fast.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ except ImportError:  # Windows
 PACK_VERSION = 1
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LEAST_TO_HOLD_OUT = 2000  # faces
-UNUSED_DAYS = 30  # for which nobody has opened a pack that is deleted
-GIVE = "give another folder, or `synthetic` for faces that the program draws"
+UNUSED_DAYS = 30  # a pack that nobody has opened for so long is deleted
+GIVE = "give another folder, or `synthetic` for synthetic faces"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
@@ -58,8 +58,8 @@ class Pack:
         pixels: (N, S, S, C), uint8, memory-mapped read-only; C is 3, or 1 for grey.
         hashes: (N,), uint32, crc32 of each face's pixels.
         rejected: number of files skipped, listed in rejected.txt in the pack's folder.
-        folder: where it lies.
-        unkept: what is found out about the faces and cannot be kept in the folder, by what it is.
+        folder: its folder.
+        unkept: features of the faces that cannot be written to the folder, by file name.
     """
 
     pixels: np.ndarray
@@ -70,19 +70,19 @@ class Pack:
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that tell these faces at this size from others, wherever they lie."""
+        """Sixteen hexadecimal digits that identify these faces at this size, wherever they are stored."""
         return hashlib.sha256(b"%d:" % self.pixels.shape[1] + self.hashes.astype("<u4").tobytes()).hexdigest()[:16]
 
     @property
     def many(self) -> bool:
-        """Whether there are so many that some can be spared."""
+        """Whether there are enough faces to hold some out."""
         return len(self.hashes) >= LEAST_TO_HOLD_OUT
 
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
-        """Part the faces by hash, so that equal ones stay together.
+        """Split the faces by hash, so that equal ones stay together.
 
         Args:
-            holdout: share to hold out, from 0 to 1; of fewer than 2,000 faces none are.
+            holdout: share to hold out, from 0 to 1; none of fewer than 2,000 faces.
 
         Returns:
             Indices to train on and indices held out, int64, ascending.
@@ -100,19 +100,19 @@ def open_pack(
     say: Callable[[str], None] = print,
     channels: int = 3,
 ) -> Pack:
-    """Open the pack of a data path, making it first where there is none. Deletes others that nobody opens any more.
+    """Open the pack of a data path, making it first if needed. Deletes packs that nobody has opened for a month.
 
     Args:
         data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
-            that `gan.data.synthetic` draws; or a dataset of torchvision, torchvision:NAME:FOLDER.
+            of `gan.data.synthetic`; or a dataset of torchvision, torchvision:NAME:FOLDER.
         image_size: height and width of a face, pixels.
-        packs: folder that holds packs.
-        num_workers: processes that decode; None takes one a core.
-        say: told, a line at a time, what was found and what happens.
+        packs: folder of all packs.
+        num_workers: processes that decode; None: one per core.
+        say: receives messages, a line at a time.
         channels: of a face, 3 for colour, 1 for grey.
 
     Raises:
-        DataError: there are no two faces to be had, the data path or a pack cannot be read, or no pack be written.
+        DataError: there are fewer than two faces, the data path or pack cannot be read, or the pack cannot be written.
     """
     data_path = Path(os.path.expanduser(data_path))
     files = _find(data_path)
@@ -136,28 +136,30 @@ def open_pack(
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
         pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
-        raise DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it anew") from error
+        raise DataError(
+            f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again"
+        ) from error
     weakref.finalize(pixels, held)
-    origin = "drawn" if data_path == SYNTHETIC else f"from {data_path}"
-    say(f"{len(pixels):,} faces of {image_size}x{image_size} pixels {origin}, packed in {folder}")
+    kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
+    say(f"{len(pixels):,} {kind} of {image_size}x{image_size} pixels{origin}, packed in {folder}")
     if pack.rejected:
         say(
-            f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons; where it was "
-            f"the disk's or the network's fault, delete {folder}, and they are tried again"
+            f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons; if the disk or "
+            f"the network was at fault, delete {folder}, and the next run tries them again"
         )
     copies = len(pack.hashes) - len(np.unique(pack.hashes))  # by checksum: nothing is read
     if data_path == SYNTHETIC or copies <= len(pack.hashes) ** 2 / 2**33:  # as many as chance makes
         copies = 0
     if copies:
-        say(f"exact copies of other faces: {copies:,}")
+        say(f"exact duplicates of other faces: {copies:,}")
     if (pack.rejected or copies) and data_path.exists():
-        say(f"to be rid of them, and of pictures that are no use: python prepare.py {as_word(data_path)} --out=FOLDER")
+        say(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
     _delete_unused(packs, say)
     return pack
 
 
 def _hold(folder: Path) -> Callable[[], None]:
-    """Mark a pack as opened now, and lock it, so that nobody deletes it until what is returned is called."""
+    """Mark a pack as opened now, and lock it against deletion; the function returned releases it."""
     with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # none, only read, or the disk knows no locks
         stack.enter_context(_locked(folder, shared=True))  # waits while it is being deleted
         if (folder / "pack.json").is_file():
@@ -168,9 +170,9 @@ def _hold(folder: Path) -> Callable[[], None]:
 
 
 def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
-    """Delete packs that nobody has opened for a month, and what killed processes left of some; says which.
+    """Delete packs that nobody has opened for a month, and the remains of killed processes; says which.
 
-    A folder to which pictures are added gets a new pack each time, and nobody would miss the old ones.
+    A folder to which pictures are added gets a new pack each time, and nobody deletes the old ones.
     """
     deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
     folders = list[Path]()
@@ -200,7 +202,7 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
 
 
 def has_faces(data_path: Path) -> bool:
-    """Whether there is anything under a data path that could be a face."""
+    """Whether a data path holds any file that could be a face."""
     try:
         return bool(_find(data_path))
     except DataError:
@@ -222,14 +224,14 @@ def _find(data_path: Path) -> list[Listed]:
         raise DataError(f"{data_path} {what}; expected a folder of pictures or a zip; {GIVE}") from error
     if not is_folder:
         if data_path.suffix.lower() != ".zip":
-            raise DataError(f"{data_path} is a file but no zip; expected a folder of pictures or a zip; {GIVE}")
+            raise DataError(f"{data_path} is a file but not a zip; expected a folder of pictures or a zip; {GIVE}")
         return [_listed(root, data_path.name)]
 
     return _below(data_path, (*SUFFIXES, ".zip"))
 
 
 def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
-    """The visible files below a folder with one of the endings, in order, but those of runs; and unreadable folders."""
+    """The visible files below a folder with one of the endings, and unreadable folders, in order; none of runs."""
     found: list[Listed] = []
     seen: set[str] = set()
     runs = os.path.abspath(config.RUNS)
@@ -247,7 +249,7 @@ def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
             continue
         seen.add(real)
         wanted = (n for n in subfolders if is_visible(n) and os.path.abspath(os.path.join(folder, n)) != runs)
-        subfolders[:] = sorted(wanted)  # preview grids of runs are no faces
+        subfolders[:] = sorted(wanted)  # preview grids of runs are not faces
         below = Path(folder).relative_to(root)
         for name in filter(is_visible, names):
             if name.lower().endswith(endings):
@@ -289,13 +291,13 @@ def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list
 def _make_pack(
     folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> None:
-    """Decode files into the pack `folder`, which appears complete or not at all."""
+    """Decode files into the pack `folder`, which appears whole or not at all."""
     of_itself = data_path == SYNTHETIC or torchvision_data.is_dataset(data_path) or data_path.is_dir()
     root = data_path if of_itself else data_path.parent
     pictures, rejected = _list_pictures(root, files)
     if rejected and root != data_path:
         why = rejected[0].split("\t")[1]
-        raise DataError(f"{data_path} is no zip to be read ({why}); expected a folder of pictures or a zip; {GIVE}")
+        raise DataError(f"{data_path} is not a readable zip ({why}); expected a folder of pictures or a zip; {GIVE}")
     if not pictures and not rejected:
         raise DataError(
             f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
@@ -304,7 +306,7 @@ def _make_pack(
     need = len(pictures) * (math.prod(shape) + 4)
     found = f"found {len(pictures):,} pictures in {data_path}; packing them"
     if data_path == SYNTHETIC:
-        found = f"drawing {len(pictures):,} faces"
+        found = f"making {len(pictures):,} synthetic faces"
     say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.parent).free
@@ -323,10 +325,12 @@ def _make_pack(
             name, why = rejected[0].split("\t")
             raise DataError(
                 f"{'only one' if hashes else 'none'} of {len(hashes) + len(rejected):,} files in {data_path} could be "
-                f"read, expected at least 2; rejected first: {name} ({why}); {kept} lists all; mend them or {GIVE}"
+                f"read, expected at least 2; the first: {name} ({why}); {kept} lists all; repair them or {GIVE}"
             )
         if len(hashes) < 2:
-            raise DataError(f"only one face in {data_path}; expected at least 2, better thousands; add some or {GIVE}")
+            raise DataError(
+                f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}"
+            )
         np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
         if rejected:
             (unfinished / "rejected.txt").write_text(listing, encoding="utf-8")
@@ -349,7 +353,7 @@ def _make_pack(
 
 @contextlib.contextmanager
 def unfinished_beside(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` to build it in, gone afterwards unless renamed. Clears those of killed processes."""
+    """A temporary folder to build `folder` in, deleted afterwards unless renamed. Deletes those of killed processes."""
     for left in folder.parent.glob(f"{folder.name}-*.tmp"):
         with contextlib.suppress(OSError), _locked(left):
             if any(left.iterdir()):  # else it may be new, and about to be locked
@@ -365,7 +369,7 @@ def unfinished_beside(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
-    """Lock a folder until the end, also a violent one, of this process; OSError when another has it, unless waiting."""
+    """Lock a folder, also against the death of this process. OSError if another process holds it, unless `wait`."""
     if fcntl is None:  # Windows, where nobody can remove what another process has open
         yield
         return
@@ -383,7 +387,7 @@ def _write_faces(
     """Decode pictures into an .npy file.
 
     Returns:
-        crc32 of each face in it; and a line for each picture that gave none.
+        crc32 of each face in it; and a line for each rejected picture.
     """
     hashes: list[int] = []
     rejected: list[str] = []
@@ -408,7 +412,7 @@ def _write_faces(
 
 
 def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
-    """Write the header of an .npy file, equally long for any number of faces: NumPy leaves space for it to grow."""
+    """Write the header of an .npy file. Its length is the same for any number of faces: NumPy leaves room to grow."""
     file.seek(0)
     about = {"descr": "|u1", "fortran_order": False, "shape": (faces, *shape)}
     np.lib.format.write_array_header_1_0(file, about)
@@ -418,7 +422,7 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, l
     """Decode pictures.
 
     Returns:
-        The pixels of the faces; crc32 of each; and a line for each picture that gave none.
+        The pixels of the faces; crc32 of each; and a line for each rejected picture.
     """
     faces: list[bytes] = []
     rejected: list[str] = []
@@ -444,7 +448,7 @@ def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
 
 
 def _face(image: Image.Image, shape: Shape) -> Image.Image:
-    """The centre square of a picture: first frame, upright, on white, in colour or grey, of the shape's size."""
+    """The centre square of a picture's first frame, upright, on white, in the size and channels of `shape`."""
     image_size, _, channels = shape
     image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
     image = upright(image)

@@ -1,4 +1,4 @@
-"""Pictures as they come, from files and zips: what they may be, how they are read, and by how many processes.
+"""Reading pictures from files and zips, in several processes.
 
 Imports no torch: every process that reads pictures imports this module and must start fast.
 """
@@ -30,22 +30,22 @@ from gan.files import printable
 
 AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
-# What may stand behind such a name. Not all that Pillow knows: for an EPS, say, it starts another program.
+# Formats that such a file may have. Not all that Pillow knows: an EPS, say, starts another program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
 CHUNK = 32  # pictures a worker takes at a time
-FEW = 256  # fewer pictures are decoded sooner than workers start
+FEW = 256  # fewer pictures than this are decoded before workers have started
 LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
 
 T = TypeVar("T")
 
 
 def is_visible(name: str) -> bool:
-    """Whether a part of a path counts: not hidden, and not what macOS puts into zips."""
+    """Whether a part of a path is neither hidden nor what macOS adds to zips."""
     return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
 
 
 def rejection(name: str, error: Exception) -> str:
-    """A line of rejected.txt: a file's name, a tab, and why it is left out."""
+    """A line of rejected.txt: the file's name, a tab, and the reason."""
     return f"{printable(name)}\t{reason(error)}"
 
 
@@ -60,26 +60,26 @@ _zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
 
 
 def source(path: Path, member: str) -> Path | io.BytesIO:
-    """What to read a picture from: the file, or if that is a zip the bytes of its member.
+    """The file of a picture, or the bytes of a zip's member.
 
     Raises:
-        OSError, ValueError: it is no ordinary file, or too large unpacked.
+        OSError, ValueError: it is not a regular file, or too large when unpacked.
     """
     if not member:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
-            raise OSError("no ordinary file, or a folder that cannot be read")
+            raise OSError("not a regular file, or a folder that cannot be read")
         return path
     info = _zip(path).getinfo(member)
     if info.file_size > LARGEST_MEMBER:
         raise ValueError(f"{info.file_size / 1e6:,.0f} MB unpacked; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("packed in a way that can unpack to anything; zip it anew")
-    with _zip(path).open(info) as member_file:  # no more than it says, also where that is a lie
+        raise ValueError("compressed by an unsupported method; zip it again")
+    with _zip(path).open(info) as member_file:  # no more than the zip states, even if that is wrong
         return io.BytesIO(member_file.read(info.file_size))
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """A picture's first frame, decoded, turned as its EXIF says, of 8 bits, on white where it is transparent.
+    """A picture's first frame, decoded, rotated by its EXIF, with 8 bits, on white where it is transparent.
 
     Raises:
         OSError, ValueError, ...: whatever Pillow does for a broken file.
@@ -103,17 +103,17 @@ def _grey(values: np.ndarray) -> Image.Image:
 
 
 def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
-    """The results of a module's function for each of its arguments in `work`, in order.
+    """Run a function of a module on each of its arguments in `work`, in several processes; yields results in order.
 
-    Close it, also after an error: the processes end with it, and with this process, however that ends.
+    Close the generator, also after an error: its processes end with it, and with this process, however that ends.
 
     Args:
         function: of a module that starts fast.
         work: arguments, of `CHUNK` pictures each.
-        workers: processes; few pictures are done in this one.
+        workers: number of processes; few pictures are handled in this one.
 
     Raises:
-        DataError: one of them died.
+        DataError: a process died.
     """
     workers = min(workers, len(work))
     if workers < 2 or len(work) * CHUNK < FEW:
@@ -164,7 +164,7 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
 
 
 def serve() -> NoReturn:
-    """What such a process does: it calls the functions that come in, and ends with the process that sends them."""
+    """Run a worker: call the functions that arrive on standard input, until it closes."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             function, arguments = pickle.load(sys.stdin.buffer)

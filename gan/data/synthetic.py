@@ -1,4 +1,4 @@
-"""Anime faces drawn by rule with Pillow: the embedded data set, for the demo, the tests and a first try.
+"""Synthetic anime faces, made by rules with Pillow: the embedded dataset for the demo, the tests and a first try.
 
 Pure: a face is a function of its seed and size. It uses only arithmetic that IEEE 754 fixes and hands Pillow whole
 numbers, so that a seed gives the same pixels on every machine.
@@ -20,10 +20,10 @@ from PIL import Image, ImageDraw
 Color = tuple[int, int, int]
 
 FACES = 10_000
-"""Faces in the embedded data set: seeds 0 to 9,999."""
+"""Faces in the embedded dataset: seeds 0 to 9,999."""
 
 VERSION = 1
-"""Goes up whenever a seed gives another picture than before."""
+"""Increases whenever a seed gives another picture than before."""
 
 WHITE, INK, DUSK = (255, 255, 255), (44, 26, 48), (70, 34, 92)
 
@@ -48,7 +48,7 @@ HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
 
 
 def _colours(table: str) -> dict[str, Color]:
-    """Names and colours, the latter as in CSS without the sign: "red d63a46, pink e86096"."""
+    """Colours by name, from a table of CSS colours without the #: "red d63a46, pink e86096"."""
     pairs = (entry.split() for entry in table.split(","))
     return {name: (red, green, blue) for name, code in pairs for red, green, blue in [bytes.fromhex(code)]}
 
@@ -88,7 +88,7 @@ PATTERNS = ("plain", "gradient", "gradient", "dots", "stripes", "halo", "rays")
 
 @dataclasses.dataclass(frozen=True)
 class Attributes:
-    """What a drawn face shows, by name: the labels of the data set."""
+    """The attributes of a synthetic face: the labels of the dataset."""
 
     hair: str
     eyes: str
@@ -109,14 +109,14 @@ class Attributes:
 
 
 def draw(seed: int, size: int = 96) -> tuple[np.ndarray, Attributes]:
-    """Draw a face.
+    """Make a synthetic face.
 
     Args:
         seed: which face, at least 0.
         size: height and width, pixels.
 
     Returns:
-        Pixels (size, size, 3), uint8, and what they show.
+        Pixels (size, size, 3), uint8, and the face's attributes.
     """
     dice = Dice(seed)
     shown = attributes(dice)
@@ -124,7 +124,7 @@ def draw(seed: int, size: int = 96) -> tuple[np.ndarray, Attributes]:
 
 
 class Dice:
-    """Random choices from `random.Random.random` alone, the one method that Python keeps the same for good."""
+    """Random choices from `random.Random.random` alone, the one method that Python promises not to change."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
@@ -204,7 +204,7 @@ def curve(points: ArrayLike, closed: bool = False) -> np.ndarray:
 
 
 def moved(path: np.ndarray, x: float, y: float) -> np.ndarray:
-    """A path (N, 2) or a point (2,) at another place."""
+    """A path (N, 2) or a point (2,), moved."""
     return path + np.array((x, y))
 
 
@@ -233,11 +233,11 @@ def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0)
 
 
 class Portrait:
-    """One face on its way to the paper, from back to front.
+    """A face that is painted from back to front.
 
     Args:
-        shown: what it shows.
-        dice: decides all that has no name.
+        shown: its attributes.
+        dice: decides everything else.
         size: height and width of the picture, pixels.
     """
 
@@ -267,7 +267,7 @@ class Portrait:
         self.brows: list[np.ndarray] = []  # drawn late, over the hair
 
     def picture(self) -> np.ndarray:
-        """Draw everything; pixels (size, size, 3), uint8."""
+        """Paint the whole face: pixels (size, size, 3), uint8."""
         self.backdrop()
         self.back_hair()
         self.body()
@@ -345,7 +345,7 @@ class Portrait:
                 self.fill([(0, 50), rim[i], rim[(i + 2) % len(rim)]], soft)
 
     def back_hair(self) -> None:
-        """What of the hair is behind the head."""
+        """The hair behind the head."""
         w, sway = self.wide, self.dice.between(-1.5, 1.5)
         style, dark, line = self.shown.back, self.hair_dark, self.hair_line
         if style == "short":
@@ -370,7 +370,7 @@ class Portrait:
             self.both(self.bun)
 
     def symmetric(self, right: Sequence[tuple[float, float]], color: Color, line: Color) -> None:
-        """Fill a shape of which the right half is given, from the top downwards."""
+        """Fill a symmetric shape, given its right half from top to bottom."""
         left = [(-x, y) for x, y in reversed(right) if x > 0]
         self.fill(curve([*right, *left], closed=True), color, line)
 
@@ -596,7 +596,7 @@ class Portrait:
             self.fill(np.concatenate([np.stack([x, y], 1), np.stack([x, y + ragged], 1)[::-1]]), self.hair_light)
 
     def ornament(self) -> None:
-        """What is worn in the hair."""
+        """An ornament in the hair."""
         kind, s, color = self.shown.ornament, self.side, self.accent
         line = mix(color, INK, 0.55)
         if kind == "ribbon":

@@ -1,4 +1,4 @@
-"""Datasets of torchvision that are on this disk already, as a data path: torchvision:NAME:FOLDER. Downloads nothing.
+"""Datasets of torchvision that are already on this disk, as a data path: torchvision:NAME:FOLDER. Downloads nothing.
 
 Every process that decodes imports this module and must start fast, so torchvision, and torch with it, is imported
 only where such a dataset is opened.
@@ -37,16 +37,18 @@ def split(data_path: Path) -> tuple[str, Path]:
     _, _, rest = str(data_path).partition(":")
     name, colon, root = rest.partition(":")
     if not (name and colon and root):
-        raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, as torchvision:MNIST:FOLDER")
+        raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, such as torchvision:MNIST:FOLDER")
     folder = Path(os.path.expanduser(root))
     if not os.path.isdir(folder):
-        raise DataError(f"{data_path}: {folder} is no folder; give the one that torchvision calls the dataset's root")
+        raise DataError(
+            f"{data_path}: {folder} is not a folder; give the one that torchvision calls the dataset's root"
+        )
     return name, folder
 
 
 @functools.lru_cache(maxsize=1)
 def open_dataset(data_path: Path) -> Any:
-    """Open a dataset: its training part, where it has parts.
+    """Open a dataset, its training split if it has splits.
 
     Args:
         data_path: torchvision:NAME:FOLDER.
@@ -55,7 +57,7 @@ def open_dataset(data_path: Path) -> Any:
         A sequence of pictures, or of tuples that begin with one.
 
     Raises:
-        DataError: torchvision does not know it, cannot open it without more than a folder, or does not find it there.
+        DataError: torchvision does not know it, needs more than a folder, or does not find its files.
     """
     name, root = split(data_path)
     import torchvision.datasets
@@ -72,11 +74,11 @@ def open_dataset(data_path: Path) -> Any:
     options: dict[str, Any] = {}
     if "download" in inspect.signature(kinds[name]).parameters:
         options["download"] = False
-    if name == "LSUN":  # it wants all its scenes unless told which
+    if name == "LSUN":  # it expects all scenes unless told which
         options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_train_lmdb"))
         if not options["classes"]:
             raise DataError(
-                f"{data_path}: no folder in {root} is named as LSUN's scenes are, such as bedroom_train_lmdb"
+                f"{data_path}: no folder in {root} has the name of an LSUN scene, such as bedroom_train_lmdb"
             )
     try:
         root = root.resolve()
@@ -98,7 +100,7 @@ def open_dataset(data_path: Path) -> Any:
 
 @contextlib.contextmanager
 def _elsewhere() -> Iterator[None]:
-    """Work in an empty folder: torchvision leaves lists of what LSUN holds in the current one, and trusts old ones."""
+    """Work in an empty folder: torchvision writes lists of LSUN's content to the current one, and trusts old lists."""
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # it does not close them either
@@ -113,10 +115,10 @@ def picture(data_path: Path, index: int) -> Any:
     """Picture number `index` of a dataset.
 
     Raises:
-        ValueError: it is no picture.
+        ValueError: it is not a picture.
     """
     item = open_dataset(data_path)[index]
     item = item[0] if isinstance(item, tuple) else item
     if not hasattr(item, "convert"):
-        raise ValueError(f"no picture but {type(item).__name__}")
+        raise ValueError(f"not a picture but {type(item).__name__}")
     return item

@@ -1,4 +1,4 @@
-"""How good generated faces are: samples, features, metrics, which faces look whole, reports.
+"""Quality of generated faces: samples, features, metrics, instance selection, reports.
 
-Nothing here may move a weight.
+Nothing here may change a weight.
 """

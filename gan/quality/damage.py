@@ -1,4 +1,4 @@
-"""A small network that finds where a drawn face is damaged: an eye bent, smeared, put in from another face. Pure."""
+"""A small network that finds damage in an anime face: an eye bent, smeared, or put in from another face. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-PLACES = 24  # places each way that it judges in a face of 96 pixels
+PLACES = 24  # places per side that it rates in a face of 96 pixels
 WIDTHS = 32, 64, 96, 160  # channels at a half, a quarter, an eighth and a sixteenth of a face's size
 
 
@@ -31,8 +31,8 @@ class Residual(nn.Module):
 class Damage(nn.Module):
     """Faces (N, 3, 96, 96) in [-1, 1] -> logits (N, 24, 24) of each place being damaged.
 
-    Down to 6 pixels, where it sees the face as a whole, and up again with shortcuts (Ronneberger et al. 2015, U-Net).
-    `benchmarks/damage.py` taught it, with real faces and damage done to them; it has never seen a generated face.
+    A U-Net (Ronneberger et al. 2015) whose smallest map has 6 pixels and sees the whole face. `benchmarks/damage.py`
+    trained it on real faces and damaged ones; it has never seen a generated face.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and for runs in training."""
+"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and during training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
 
-LEAST = 50  # faces of each kind below which nothing is measured
+LEAST = 50  # fewest faces of each kind for a measurement
 MOST_FACES = 2000  # samples, and real faces, of an evaluation during training
-FIRST_SEED = 2**32  # seed of the first of them: none that `evaluate.py` measures best.pt by, which was chosen by these
-HALVES = 10  # random halves of the samples that give a metric's deviation
-TEXTURE_FACES = 4096  # of a set that texture and spectrum look at, at most
+FIRST_SEED = 2**32  # seed of the first of those samples; `evaluate.py` uses others, since these chose best.pt
+HALVES = 10  # number of random halves of the samples that give a metric's deviation
+TEXTURE_FACES = 4096  # most faces of a set for texture and spectrum
 PATCHES = 16_384  # patches of each level taken from them
-DAMAGE_FACES = 2048  # faces of a set in which damage is looked for, at most: its mean is known to 0.0003 then
-CHUNK = 64  # faces that texture and spectrum look at in one go, at most
+DAMAGE_FACES = 2048  # most faces of a set in which damage is looked for; its mean is then known to 0.0003
+CHUNK = 64  # most faces for texture and spectrum at a time
 COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
 COPY_RATIO = 0.5  # share of a new face's distance that is too near
 
@@ -60,9 +60,9 @@ def face_set(
     faces: int,
     done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
-    """Take a set of so many faces in, some at a time, from their pixels (n, S, S, C) uint8.
+    """Measure a set of so many faces, some at a time, from their pixels (n, S, S, C) uint8.
 
-    `extract` gives features, `damage` how much of each looks damaged; `done` is called with the faces of each batch.
+    `extract` gives features, `damage` how much of each looks damaged; `done` is called with the size of each batch.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
@@ -142,8 +142,9 @@ def deviations(
 ) -> dict[str, float]:
     """Standard error of each metric over the choice of samples, the real faces fixed.
 
-    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples. But
-    not coverage, of which half as many samples have less: `metrics.coverage_deviation`. `done` is called after each.
+    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples.
+    Coverage depends on the number of samples, so `metrics.coverage_deviation` gives its error. `done` is called after
+    each half.
     """
     found: dict[str, list[float]] = {}
     groups, looked = len(fakes.spectra), int(fakes.counts.sum())
@@ -168,8 +169,8 @@ class Evaluator:
     """Measures the generator of a run between its steps, each time with the same latents and the same real faces.
 
     The real faces are those held out, and where they are too few some of those trained on, by their indices in the
-    pack. The sampler draws in training's precision, with statistics of the generator's weights. A metric, by its name
-    in METRICS, tells which checkpoint is best; `best` has the metrics of the best so far.
+    pack. The sampler generates in training's precision; its BatchNorm statistics must fit the weights. `metric` is the
+    name in METRICS of the metric that tells which checkpoint is best; `best` has the metrics of the best so far.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Evaluator:
         return RealStatistics.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def cost(self) -> float:
-        """Seconds that the next measurement will take: as many as the last one, and before the first an estimate."""
+        """Seconds that the next measurement will take: as many as the last one, or an estimate before the first."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
             networks = self.extractor, self.extractor.damage
@@ -202,16 +203,16 @@ class Evaluator:
             extracting, finding = (_seconds(functools.partial(network, faces)) for network in networks)
             measuring = (2 * extracting + finding) / len(faces)  # real faces too, but not their damage
             list(self.sampler.faces([0]))
-            drawing = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
+            generating = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # however few they are
+            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # a constant part, however few the faces
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
-            self.seconds = texture + (measuring + drawing) * len(self.chosen)
+            self.seconds = texture + (measuring + generating) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
         """Measure the generator as it is now, without changing it."""
-        reals, since = self.reals, time.perf_counter()  # the reals are taken in once
+        reals, since = self.reals, time.perf_counter()  # the reals are measured once
         faces = list(self.sampler.faces(range(FIRST_SEED, FIRST_SEED + len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, self.extractor.damage, len(self.chosen)))
         self.seconds = time.perf_counter() - since
@@ -220,8 +221,8 @@ class Evaluator:
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
         """Compare metrics with the best so far, and keep them as the best where they are better; True where they are.
 
-        Damage cannot tell one good face drawn again and again from all kinds of faces. So it decides only between
-        states whose FD is like the least so far; `fds` are all of the run.
+        Damage cannot tell many copies of one good face from varied faces. So it decides only between states whose FD is
+        close to the least so far; `fds` has every FD of the run.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
@@ -248,7 +249,7 @@ def _seconds(work: Callable[[], object]) -> float:
 class Copying:
     """The distance of samples to the faces that were trained on.
 
-    New faces that nearly equal a training face, as other versions of one picture, are none.
+    New faces that nearly equal a training face, as other versions of one picture do, are left out.
     """
 
     ratios: Mapping[int, float]  # percentiles of the samples' distances, over the same of new faces
@@ -258,12 +259,12 @@ class Copying:
 
     @property
     def copied(self) -> bool:
-        """True where at least one sample in a hundred lies far nearer to a training face than new faces do."""
+        """True where at least one sample in a hundred is far nearer to a training face than new faces are."""
         return min(self.ratios.values()) < COPY_RATIO
 
 
 def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
-    """Look for copies of training faces among samples, by features of samples (N, F), and of all faces of either kind.
+    """Look for copies of training faces among samples. All faces are given by their features, (N, F).
 
     Where fewer than 100 are held out, training faces and their nearest other one take their place.
     """
@@ -289,7 +290,7 @@ def of_pack(
     done: Callable[[int], object] = lambda n: None,
     damage: bool = True,
 ) -> FaceSet:
-    """Some faces of a pack as a set; their features are kept beside the pack. Without `damage` it is not looked for."""
+    """Measure some faces of a pack; their features are kept beside the pack. Without `damage` none is looked for."""
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
@@ -297,7 +298,7 @@ def of_pack(
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two random lots of `n` faces of a pack, half of it each where it has no 2 n, no two faces equal: indices."""
+    """Indices of two random lots of `n` different faces of a pack, or of half of them each where there are fewer."""
     order = stream(seed, 0, "evaluation").permutation(len(pack.pixels))
     order = order[np.sort(np.unique(pack.hashes[order], return_index=True)[1])]
     n = min(n, len(order) // 2)
@@ -310,7 +311,7 @@ class Reference:
 
     reals: RealStatistics  # one lot
     other: Tensor  # features of another lot, for the floor, (N, F)
-    floor: Mapping[str, float]  # what the other lot gives, whole
+    floor: Mapping[str, float]  # metrics of the whole other lot
     n: int  # faces of each lot that the file has
     extractor: str  # name of the extractor that made the features
     about: str  # what they are, in words

@@ -26,23 +26,23 @@ from gan.images import to_tensor
 from gan.quality.damage import Damage
 
 BATCH = 100
-NARROW_BATCH = 20  # of faces for EfficientNet on a processor: twice as fast as 100, whose maps leave its cache
-SIZE_OF_MEANS = 10**0.5  # divides EfficientNet-lite2's means: about their root mean square over anime faces
+NARROW_BATCH = 20  # for EfficientNet on a CPU: twice as fast as 100, whose maps do not fit into its cache
+SIZE_OF_MEANS = 10**0.5  # divisor of EfficientNet-lite2's means: about their root mean square over anime faces
 INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
-STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that FID is defined with
+STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that define FID
 
 
 @dataclasses.dataclass(frozen=True)
 class Extractor:
     """Turns faces into features; `damage` tells how much of each looks damaged, (N,), see `gan.quality.damage`."""
 
-    name: str  # says which features these are; those of different names do not compare
+    name: str  # of the features; features of different names are not comparable
     width: int  # numbers in a feature vector
     network: Callable[[Tensor], Tensor]  # uint8 pixels (N, H, W, C) on its device -> (N, width)
     device: torch.device
-    batch: int = BATCH  # faces it gets at a time
+    batch: int = BATCH  # faces at a time
     damage: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
@@ -64,7 +64,7 @@ class Extractor:
 
 
 def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
-    """The features that metrics compare.
+    """Load the network of the features that metrics compare.
 
     Args:
         kind: `imagenet`, of EfficientNet-lite2; `faces`, of the encoder that comes with the program; or `inception`,
@@ -84,13 +84,13 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
 def measuring(
     on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
 ) -> Extractor:
-    """What quality is measured by: features, and with them how damaged faces look.
+    """The extractor that quality is measured with: features and damage.
 
     Args:
         on: where to compute.
-        kind: which features; None takes imagenet, or where its package is missing, which is said, faces.
+        kind: which features; None takes imagenet, or faces with a message where its package is missing.
         fid_weights: as for `load`.
-        before: name of the features that were used so far, where these are to go on.
+        before: name of the features that a resumed run has used so far.
 
     Raises:
         CheckpointError, ConfigError: as `load`, and for the network that finds damage.
@@ -105,7 +105,7 @@ def measuring(
     except ConfigError as error:
         if kind is not None:
             raise
-        show(f"{error}; until then it is measured by the program's own encoder, --features=faces")
+        show(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
         made = load("faces", None, on)
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
@@ -113,10 +113,10 @@ def measuring(
 def shipped(
     path: Path, *required: str, use: str = "measures quality", without: str = "--eval_images=0"
 ) -> dict[str, Any]:
-    """What a file that comes with the program holds, among it all that is required.
+    """Read a file that comes with the program, and check that it holds all that is required.
 
     Raises:
-        CheckpointError: it is missing or damaged; says what it is of use for, and how train.py does without it.
+        CheckpointError: it is missing or damaged; says what it is used for, and how train.py does without it.
     """
     if not path.is_file():
         raise CheckpointError(
@@ -204,9 +204,9 @@ def _digest(path: Path) -> str:
 def of_pack(
     extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
 ) -> Tensor:
-    """Features (N, F) of some faces of a pack, each computed once: they are kept in a file in the pack's folder.
+    """Features (N, F) of some faces of a pack, each computed once and kept in a file in the pack's folder.
 
-    `done` is called with a number of faces whenever so many more are known.
+    `done` is called with the number of further faces whose features are known.
     """
     known = _kept(extractor, pack)
     missing = indices[np.isnan(known[indices]).any(1)]  # a row that was being written in a crash has some

@@ -55,10 +55,10 @@ def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
-    """About what squared Mahalanobis distances would be, had the Gaussian been fitted without each face in turn.
+    """Estimate squared Mahalanobis distances as if the Gaussian had been fitted without each face in turn.
 
-    It lies nearer to the faces that it was fitted to than to others. `fitted` is how many they are, a number or (N,),
-    infinite for a face that was none of them.
+    The Gaussian lies nearer to the faces that it was fitted to than to others. `fitted` is their number, for all or
+    (N,); infinite for a face that is not among them.
     """
     return distances / np.maximum(1 - distances / fitted, 1e-3)
 
@@ -66,7 +66,7 @@ def left_out(distances: np.ndarray, fitted: np.ndarray | float) -> np.ndarray:
 def kernel_distance(real: Tensor, fake: Tensor, real_kernel: float | None = None) -> float:
     """Unbiased squared MMD, kernel (x . y / F + 1)^3 (Binkowski et al. 2018, eq. 4); KID on Inception's features.
 
-    Of two faces each at least; `real_kernel` is `mean_kernel(real)`, where it is known.
+    Both sets have at least two faces. `real_kernel` is `mean_kernel(real)`, if already known.
     """
     own = mean_kernel(real) if real_kernel is None else real_kernel
     return own + mean_kernel(fake) - 2 * mean_kernel(real, fake)
@@ -89,8 +89,8 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
     A set's manifold is the union of balls around its features that reach to their k-th neighbours. Precision: share
     of fakes in the real manifold; recall: the other way round; density: balls of reals that a fake is in, over k;
-    coverage: share of real balls with a fake in them. There are more than k of each; `real_radii` is `radii(real, k)`,
-    where they are known.
+    coverage: share of real balls with a fake in them. Both sets have more than k faces. `real_radii` is
+    `radii(real, k)`, if already known.
     """
     if real_radii is None:
         real_radii = radii(real, k)
@@ -111,10 +111,10 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
 
 def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
-    """Standard error of the coverage over the choice of fakes, by the jackknife, which rather gives too much.
+    """Standard error of the coverage over the choice of fakes, by the jackknife, which overestimates it.
 
-    Right where few reals are covered, up to 1.7 times too much where nearly all are (Efron and Stein 1981: never less
-    than it is, in the mean). `real_radii` is `radii(real, k)`.
+    Right where few reals are covered, up to 1.7 times too large where nearly all are (Efron and Stein 1981: on average
+    never too small). `real_radii` is `radii(real, k)`.
     """
     lost = torch.zeros(len(fake), device=fake.device)  # reals that would not be covered without this fake
     for start, distances in _distances(real, fake):
@@ -136,13 +136,13 @@ def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
-    """Distance from each to its k-th neighbour, itself not counted, among all of which they are some: (N,)."""
+    """Distance from each feature to its k-th neighbour in `among`, which has them all; itself not counted: (N,)."""
     among = features if among is None else among
     return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
 
 
 def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
-    """Images (N, C, S, S) split into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
+    """Split images (N, C, S, S) into bands of detail (Burt and Adelson 1983): each level lacks what the next one has.
 
     Returns:
         By size in pixels, S, S / 2, ... as long as that is even and at least 16: (N, C, size, size). The last level is

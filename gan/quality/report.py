@@ -1,4 +1,4 @@
-"""The picture of an evaluation: samples, numbers, spectra, and the way there. The only importer of matplotlib."""
+"""The picture of an evaluation: samples, numbers, spectra and curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
     *("Microsoft YaHei", "PingFang SC"),
 )
-"""Fonts that folders' names may need, on Linux, Windows and macOS; those that are there are used."""
+"""Fonts that names of folders may need, on Linux, Windows and macOS; installed ones are used."""
 
 
 def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
@@ -31,7 +31,7 @@ def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
 def save(
     path: Path, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None = None
 ) -> None:
-    """Draw the report of an evaluation; never half a file.
+    """Write the report of an evaluation as a picture; never half a file.
 
     Args:
         path: the PNG.

@@ -18,18 +18,17 @@ from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")
-BATCH = 64  # latents a batch; always full, so that a face does not depend on how many are asked for
-TYPICAL_OF = 2048  # samples by which it is told which are typical
-WORST = 0.05  # a sample is ranked by the logit that this share of its places, seen at three depths, is below
+BATCH = 64  # latents in a batch; always full, so that a face does not depend on how many are asked for
+TYPICAL_OF = 2048  # samples that define which samples are typical
+WORST = 0.05  # a sample is ranked by this quantile of its logits over all places and three depths
 
 
 @dataclasses.dataclass
 class Sampler:
-    """A generator, and the discriminator that ranks its samples, ready to draw: frozen, in eval().
+    """A generator, and the discriminator that ranks its samples: frozen, in eval().
 
-    `origin` is what the checkpoint says of the faces it was trained on, where it does: holdout, digest, how many were
-    trained on and held out, and, where it is not a released one, data_path. `missing` says why there is no
-    discriminator where there is none.
+    `origin` is what the checkpoint says about its training faces, if anything: holdout, digest, how many were trained
+    on and held out, and data_path unless it is a released one. `missing` says why there is no discriminator.
     """
 
     generator: nn.Module
@@ -57,9 +56,9 @@ class Sampler:
     ) -> list[int]:
         """The `keep` seeds with the best samples, best first, by a score or as far as the discriminator can tell.
 
-        A discriminator that knows faces is asked about each place of a sample, and the places it likes least count.
-        Half of the samples, those least like the others to its encoder, come last: it finds blurred pictures in one
-        colour as real as any, since there are such. One that knows none is asked about the whole, as in the book.
+        A projected discriminator rates each place of a sample, and its lowest logits count. The less typical half of
+        the samples, by its encoder, comes last: the discriminator takes blurred pictures in one colour for real, since
+        some faces are. A plain discriminator rates the whole sample, as in the book.
 
         Args:
             seeds: to choose from; memory does not grow with their number.
@@ -76,7 +75,7 @@ class Sampler:
             raise self.missing or ConfigError("no discriminator to choose by")
 
         def judged() -> Iterator[Tensor]:
-            """A score for each sample, and the features by which it is typical, (n, 1 + F)."""
+            """A score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
             if score is None:
                 lots = self._batches(seeds, lambda z: self._discriminate(self.generator(z)), mean, std)
             else:
@@ -130,7 +129,7 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Tell which of some features (N, F) are in the half nearest to their middle; a function tells it of others."""
+    """Find the half of some features (N, F) nearest to their mean; also returns a function that classifies others."""
     if not known.shape[1] or len(known) < 2:
         return torch.ones(len(known), dtype=torch.bool), lambda some: torch.ones(len(some), dtype=torch.bool)
     distance = metrics.mahalanobis(known.double().mean(0), torch.cov(known.double().T))
@@ -140,7 +139,7 @@ def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def load(path: Path, on: torch.device) -> Sampler:
-    """Load what draws and ranks samples from a checkpoint, or the folder of a run: its best.pt, else its latest.pt.
+    """Load what generates and ranks samples, from a checkpoint or a run's folder: its best.pt, else its latest.pt.
 
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.
@@ -152,7 +151,7 @@ def load(path: Path, on: torch.device) -> Sampler:
         generator, discriminator, missing = Generator(model), None, None
         try:
             discriminator = Discriminator(model)
-        except ConfigError as error:  # drawing alone needs no package of its encoder
+        except ConfigError as error:  # generating alone does not need the package of its encoder
             missing = error
     except (TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
@@ -168,7 +167,7 @@ def load(path: Path, on: torch.device) -> Sampler:
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
-    """Load what draws, and where `netd_path` is given ranks, from weights that the book's program saved.
+    """Load what generates samples, and with `netd_path` what ranks them, from weights that the book's program saved.
 
     Raises:
         CheckpointError: a file cannot be read, or is something else.

@@ -1,9 +1,9 @@
-"""Which faces to learn from: those that come out well.
+"""Instance selection (DeVries et al. 2020): leave out the faces from which a generator learns least.
 
-Among pictures from anywhere are scans in one colour, faces under hair, and pictures of no face at all. A generator that
-has learned its faces well draws those too. DeVries et al. 2020, "Instance selection for GANs", leave out the faces to
-which a Gaussian, fitted to the features of all, gives the least likelihood. Of anime faces those stay out that look
-least whole: turned away, eyes closed, in the dark; minutes of training smear them.
+Collected pictures include scans in one colour, faces under hair, and pictures without a face, and a generator learns to
+generate those too. The paper leaves out the faces that are least likely under a Gaussian fitted to the features of all
+faces. Among anime faces those that look least whole are left out instead (turned away, eyes closed, in the dark), which
+minutes of training only smear.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.whole_faces import WholeFaces
 
-WHOLE = 0.6  # share of the faces to learn from, where nobody says: of anime faces, the most whole
-TYPICAL = 0.8  # the same of others, the most typical
-FITTED = 20_000  # faces that the Gaussian is fitted to, at most
+WHOLE = 0.6  # default share of the faces to select: the most whole anime faces
+TYPICAL = 0.8  # the same of other faces: the most typical
+FITTED = 20_000  # most faces that the Gaussian is fitted to
 CHUNK = 2000  # faces whose features are in memory at a time
 
 
-def typical(
+def select_instances(
     pack: Pack,
     training: np.ndarray,
     held_out: np.ndarray,
@@ -35,19 +35,19 @@ def typical(
     done: Callable[[int], object] = lambda n: None,
     whole: WholeFaces | None = None,
 ) -> np.ndarray:
-    """Find the best of the faces to train on, and of those held out: the most whole, else the most typical.
+    """Select a share of the training faces and of the held-out faces: the most whole, else the most typical.
 
     Args:
         pack: the faces.
-        training: indices of those to train on, (n,).
-        held_out: indices of those held out.
-        share: of each, from 0 to 1.
-        extractor: which features; they are kept beside the pack.
-        done: called with a number of faces whenever so many more have been looked at.
-        whole: tells how whole faces look, where it knows such faces; None chooses the most typical.
+        training: indices of the training faces, (n,).
+        held_out: indices of the held-out faces.
+        share: of each to select, from 0 to 1.
+        extractor: of the features, which are kept beside the pack.
+        done: called with the number of further faces whose features are known.
+        whole: scores how whole faces look; None selects the most typical.
 
     Returns:
-        Whether each face of the pack is one of them, (N,), bool.
+        Whether each face of the pack is selected, (N,), bool.
     """
     for lot in lots(np.concatenate([training, held_out])):
         features.of_pack(extractor, pack, lot, done)  # known from here on
@@ -74,14 +74,15 @@ def typical(
 
 
 def unpacked(stored: Tensor | None, pack: Pack) -> np.ndarray | None:
-    """Whether each face of a pack is chosen, (N,) bool, from what a checkpoint keeps, packed; None where nothing."""
+    """Whether each face of a pack is selected, (N,) bool, from the packed bits of a checkpoint; None stays None."""
     return None if stored is None else np.unpackbits(stored.cpu().numpy(), count=len(pack.pixels)).astype(bool)
 
 
 def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.ndarray], np.ndarray]:
-    """Fit a Gaussian to the features of some faces; what comes back gives any faces' distance from its middle.
+    """Fit a Gaussian to the features of some faces.
 
-    The squared Mahalanobis distance: the greater, the less likely.
+    Returns:
+        A function from indices of faces to their squared Mahalanobis distances: the greater, the less likely.
     """
     total, square = torch.zeros(extractor.width).double(), torch.zeros(extractor.width, extractor.width).double()
     origin = features.of_pack(extractor, pack, some[:1]).double()  # near them all, so that squares stay small
@@ -95,5 +96,5 @@ def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.n
 
 
 def lots(indices: np.ndarray) -> list[np.ndarray]:
-    """Indices, a few at a time; at least one lot."""
+    """Split indices into lots; there is at least one."""
     return np.array_split(indices, -(-len(indices) // CHUNK) or 1)

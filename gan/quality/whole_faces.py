@@ -1,8 +1,8 @@
-"""Which faces look whole: two eyes that are there, whole and alike, and nothing smeared over the face.
+"""Scores of how whole faces look: two eyes that are there, whole and alike, and nothing smeared over the face.
 
-Somebody looked at samples of the released generator one by one, and a ridge regression learnt what he said from what
-the measuring encoder sees in them (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show,
-not how good a set of faces is: real ones score no higher than samples, docs/experiments.md.
+A person rated samples of the released generator one by one, and a ridge regression learned these ratings from the
+encoder's features (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show, not how good a
+set of faces is: real faces score no higher than samples, docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gan.quality import metrics
 from gan.quality.features import Extractor, shipped
 
 KNOWN = 1.5
-"""Squared Mahalanobis distance from real anime faces, over the number of features, up to which a set's median is of
-their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, drawn ones 1.3; crops of diagrams 2.0, of photographs
-3.4."""
+"""Largest median of a set's squared Mahalanobis distances from real anime faces, over the number of features, for the
+set to be of their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, synthetic ones 1.3; crops of diagrams
+2.0, of photographs 3.4."""
 
-ASKED = 256  # faces that tell whether the others of a set are of that kind
+ASKED = 256  # faces by which the kind of a set is told
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeFaces:
-    """Says how whole faces look."""
+    """Scores how whole faces look."""
 
-    extractor: Extractor  # what it sees in them
+    extractor: Extractor  # of their features
     weights: Tensor  # of the regression, (F,)
     distance: Callable[[Tensor], Tensor]  # features (N, F) -> squared Mahalanobis distances from real anime faces, (N,)
 
@@ -43,12 +43,12 @@ class WholeFaces:
         return self.scores(self.extractor(pixels)).tolist()
 
     def knows(self, seen: Tensor) -> bool:
-        """Whether faces are of the kind that it was taught, by their features (N, F), so that its scores mean much."""
+        """Whether faces with these features (N, F) are of the kind that it was trained on; else scores mean little."""
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
-    """What comes with the program, for the features called `faces`.
+    """Load the regression that comes with the program, for the features called `faces`.
 
     Raises:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
@@ -57,7 +57,7 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     content = shipped(path, *needs, use=use, without="--typical=1")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
-            f"{path}: was taught with the features '{content['extractor']}', the encoder beside it gives "
+            f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "
             f"'{extractor.name}'; fetch both again with git checkout -- checkpoints"
         )
     distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())

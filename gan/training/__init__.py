@@ -1,4 +1,4 @@
-"""Training: losses, augmentation, averages, the parts of a step, processes, memory, budgets; a run, its start and end.
+"""Training: losses, augmentation, averages, the parts of a step, processes, memory, budgets, runs.
 
-The algorithm itself stands in train.py; what only shows it belongs in gan/watching.
+The algorithm itself is in train.py; what only shows a run belongs in gan/watching.
 """

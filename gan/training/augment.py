@@ -1,8 +1,8 @@
 """Differentiable augmentation (Zhao et al. 2020): the same gentle moves on reals and fakes. Pure.
 
-Only moves that leave a face a face: shifts with a replicated border, and small changes of colour, which few faces need
-and many do without. Cut-outs are left out, they leak into the samples. Mirrored faces are no matter of these: they are
-faces too, and samples should look both ways, see `batches`.
+Only moves that leave a face a face: shifts with a replicated border, and small changes of colour, which help with few
+faces. There are no cut-outs, which leak into the samples. Mirroring is in `batches` instead: mirrored faces are faces
+too, and samples should face both ways.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BRIGHTER = 0.2  # most that is added to a face in [-1, 1]
-STRONGER = 0.3  # most that its colours and its contrast change, as a share
+STRONGER = 0.3  # greatest relative change of its saturation and contrast
 
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What happens to one batch."""
+    """The augmentation of one batch."""
 
-    shift: tuple[int, int]  # of all faces down and right, pixels
-    # Of each face what is added to it, and the factors of its saturation and contrast, (N, 3) float32; None: no change.
+    shift: tuple[int, int]  # down and right, of the whole batch, pixels
+    # For each face the brightness to add and the factors of saturation and contrast, (N, 3) float32; None: no change.
     colours: np.ndarray | None = None
 
     def of(self, part: slice) -> Moves:
-        """What happens to a part of the batch."""
+        """The augmentation of a part of the batch."""
         return self if self.colours is None else dataclasses.replace(self, colours=self.colours[part])
 
 
 def draw_moves(random: np.random.Generator, n: int, image_size: int, translate: float, colour: float = 0.0) -> Moves:
     """Draw the moves of a batch of n faces of `image_size` pixels.
 
-    It is shifted with probability `translate`, by up to an eighth of the size each way; brightness, saturation and
-    contrast of each face change with probability `colour`.
+    The batch is shifted with probability `translate`, by up to an eighth of the size each way; brightness, saturation
+    and contrast of each face change with probability `colour`.
     """
     reach = image_size // 8 if random.random() < translate else 0
     down, right = (int(s) for s in random.integers(-reach, reach, size=2, endpoint=True))

@@ -22,12 +22,12 @@ from gan.training.run import Run, TrainingState
 from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
 
-CLOSING_SECONDS = 2.0  # for a preview and a save at the end of a run that goes on; those of one that begins are timed
+CLOSING_SECONDS = 2.0  # reserved for the last preview and save of a resumed run; for a new run they are measured
 STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
 
 
 def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:
-    """Preview and save a run, or a cycle of it, that just begins, not one that goes on; the seconds that this takes."""
+    """Preview and save a run, or a cycle of it, that just begins, not a resumed one; returns the seconds it takes."""
     if not run.ranks.first or (state.step != state.cycle.step and run.latest.is_file()):
         return CLOSING_SECONDS
     since = time.perf_counter()
@@ -42,10 +42,10 @@ def epochs_due(batches: Batches, step: int, every: int) -> bool:
 
 
 def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monitor: Monitor) -> dict[str, float]:
-    """Evaluate the averaged generator when that is due and leaves the training its time; keep the best as best.pt.
+    """Evaluate the averaged generator when it is due and there is time; save the best state as best.pt.
 
     Returns:
-        The metrics by name; none if it was not evaluated.
+        The metrics by name; empty if it was not evaluated.
     """
     if evaluator is None:
         return {}
@@ -90,9 +90,9 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
-    """Write the grid of the run's fixed latents, those of seeds 0 to 63: the faces that `generate.py` draws first.
+    """Write the grid of the run's fixed latents, those of seeds 0 to 63, the first ones of `generate.py`.
 
-    With a probe it also finds out how much they vary, and how the discriminator rates faces it was not trained on.
+    A probe also measures how much samples vary, and how the discriminator rates faces it was not trained on.
     """
     if not run.config.plot_every:
         return
@@ -107,7 +107,9 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        monitor.say(f"no memory is left for the preview of step {state.step}; training goes on, and tries the next one")
+        monitor.say(
+            f"no memory is left for the preview of step {state.step}; training goes on, and the next one is tried"
+        )
         return
     finally:
         state.discriminator.train()
@@ -115,7 +117,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
 
 
 def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
-    """The averaged generator with statistics of its own weights; the training generator is not touched."""
+    """The averaged generator with BatchNorm statistics of its own; the training generator is unchanged."""
     batches = (latent.stream(run.config.seed, i, "statistics") for i in range(STATISTICS_BATCHES))
     latents = [latent.normal(random, STATISTICS_BATCH, run.config.nz).to(run.device) for random in batches]
     with autocast(run.device, run.precision):
@@ -131,9 +133,9 @@ def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
-    """Save the run, the averaged generator with statistics of its own.
+    """Save the run, after estimating the averaged generator's statistics.
 
-    A disk that is full does not end the training: the user is told, and the last good files stay.
+    A full disk does not end the training: the user is told, and the last good files stay.
 
     Returns:
         True where latest.pt now holds the state.

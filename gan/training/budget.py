@@ -1,4 +1,4 @@
-"""The minutes that a run may take, and the learning rates along them."""
+"""The budget of a run, and the learning rates over it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gan.watching.monitor import Monitor
 
 
 class Budget:
-    """Tells how much of a run's budget, which pays for its state's cycle, is spent. The first process has the clock.
+    """Tells how much of a run's budget is spent, by the first process's clock.
 
-    A preview and a save at its end take `closing` seconds.
+    The budget pays for the state's cycle. A preview and a save at its end take `closing` seconds.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class Budget:
         self.run, self.state, self.monitor, self.evaluator, self.closing = run, state, monitor, evaluator, closing
 
     def spent(self) -> float:
-        """The share that is spent; a preview, a save and an evaluation at its end belong to it. Without a budget 0."""
+        """The share that is spent, with the last preview, save and evaluation reserved; 0 without a budget."""
         config, evaluator, reserved = self.run.config, self.evaluator, self.closing
         if config.budget is None or not self.run.ranks.first:
             return 0.0
@@ -37,10 +37,10 @@ class Budget:
 
 
 def evaluated_last(config: TrainConfig, evaluator: Evaluator) -> bool:
-    """Return True where a finished run is evaluated at its end, beyond the share of the time that evaluations have.
+    """Return True where a finished run is evaluated at its end, whatever share of the time evaluations took.
 
-    An earlier evaluation must not be the last word; a budget keeps up to half of its minutes for another one, and up to
-    a fifth for a first one.
+    The last evaluation should not be an old one. A budget reserves up to half of its minutes for a further evaluation,
+    and up to a fifth for a first one.
     """
     if config.budget is None:
         return evaluator.best is not None

@@ -1,15 +1,15 @@
-"""The learning rates along the training that one budget pays for."""
+"""The learning rates over the training that one budget pays for."""
 
 from __future__ import annotations
 
 import dataclasses
 
-WARM_UP = 0.05  # share of a cycle after the first over which the learning rates rise from 0: the networks had settled
+WARM_UP = 0.05  # share of a later cycle over which the learning rates rise from 0, as the networks have settled before
 
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """The training that one budget pays for; the learning rates reach 0 at its end. Another one begins another."""
+    """The training that one budget pays for; the learning rates reach 0 at its end. Each new budget begins a cycle."""
 
     step: int = 0  # after which it began
     seconds: float = 0.0  # the run's training time when it began; earlier by the time that preparing the run took
@@ -21,8 +21,8 @@ class Cycle:
     def rates(self, done: float, anneal: float) -> float:
         """The share of the learning rates to take when the share `done` of the cycle is done.
 
-        At a constant rate the networks circle round each other; as it falls they settle: in a line to 0 over the last
-        part, the share `anneal`, of the cycle.
+        At a constant rate the networks circle around each other; as it falls, they settle. It falls linearly to 0 over
+        the last part of the cycle, the share `anneal`.
         """
         falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
         rising = min(1.0, done / WARM_UP) if self.step else 1.0

@@ -11,7 +11,7 @@ from gan.data.batches import Batches
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-# Around a `breakpoint()`: the debugger's `quit`, in which Python 3.14 exits, goes on as its `continue` does.
+# Context for `breakpoint()` in which the debugger's `quit`, which exits in Python 3.14, acts like `continue`.
 leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
 
 
@@ -24,16 +24,16 @@ class DebugFile:
         self.touched = self._time()
 
     def stop_if_touched(self, run: Run, state: TrainingState, batches: Batches, monitor: Monitor) -> None:
-        """Open the debugger where the file was touched, with all of a training at hand; its time does not count."""
+        """Open the debugger if the file was touched; its time does not count."""
         if self.asks():
             with monitor.paused(), leaving:
                 breakpoint()  # run, state, batches and monitor are at hand
                 monitor.say("going on")
 
     def asks(self) -> bool:
-        """Return True where the file was touched since the last call, or, in the first one, since it is watched.
+        """Return True if the file was touched since the last call, or since watching began.
 
-        Gives Ctrl-C back its meaning, too: pdb keeps it to itself after `continue`.
+        Also restores the handler of Ctrl-C, which pdb keeps after `continue`.
         """
         if self.path is not None and signal.getsignal(signal.SIGINT) is not self.interrupt:
             signal.signal(signal.SIGINT, self.interrupt)

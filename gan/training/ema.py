@@ -10,14 +10,14 @@ from torch.optim.swa_utils import update_bn
 
 
 def decay(images: int, images_seen: int, half_life_images: int) -> float:
-    """How much of the average remains after a step.
+    """The share of the average that remains after a step.
 
     The half-life is ramped: a tenth of the images seen so far, until it reaches `half_life_images`, so that the
     first, random weights are soon forgotten (Karras et al. 2020, "EMA ramp-up").
 
     Args:
         images: images in this step.
-        images_seen: images in all steps up to and with this one.
+        images_seen: images in all steps up to and including this one.
         half_life_images: after so many images an old weight counts half; 0: nothing remains.
     """
     half_life = min(half_life_images, images_seen / 10)
@@ -42,7 +42,7 @@ def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
 
 
 def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
-    """Give `generator` the BatchNorm statistics that its own weights make, in place. Without BatchNorm: nothing.
+    """Estimate the BatchNorm statistics of `generator` for its own weights, in place. No-op without BatchNorm.
 
     Statistics copied from the training generator do not fit averaged weights (fd 59 instead of 25, see
     docs/experiments.md).

@@ -1,7 +1,7 @@
-"""Adversarial losses and gradient penalties, as formulas on logits. Pure: no state, no randomness of their own.
+"""Adversarial losses and gradient penalties as formulas on logits. Pure: no state, no randomness of their own.
 
 Logits are raw outputs of the discriminator, high for real, shape (N,), or (N, K) where it has K heads: each head has a
-loss of its own, and they are summed. Heads that judge P places of an image give (N, K, P); the loss is taken at each
+loss of its own, and they are summed. Heads that rate P places of an image give (N, K, P); the loss is taken at each
 place and then the mean, so that places already won count less than a broken one (Isola et al. 2017). softplus keeps a
 useful gradient at every logit, where a logarithm of a sigmoid rounds to nothing.
 """
@@ -17,8 +17,8 @@ from torch.nn.functional import relu, softplus
 from config import Loss, Penalty
 
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # their generator step needs the logits of reals too
-COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # no mean over the batch, so that it cannot be computed in parts
-PENALTY_NOISE = 0.1  # deviation of the noise of `approximate`, in units of [-1, 1] images, or of maps that heads see
+COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # not a mean over the batch, so it cannot be computed in parts
+PENALTY_NOISE = 0.1  # standard deviation of the noise of `approximate`, in units of [-1, 1] images or of feature maps
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
 
 
 def mean(losses: Tensor) -> Tensor:
-    """Over the batch and places, of the sum over heads: (N,), (N, K) or (N, K, P) -> a scalar."""
+    """The mean over batch and places of the sum over heads: (N,), (N, K) or (N, K, P) -> a scalar."""
     return losses.mean(0).sum() if losses.ndim < 3 else losses.mean((0, 2)).sum()
 
 
@@ -158,11 +158,11 @@ def head_penalties(
     noise: Sequence[Tensor | None],
     scale: float,
 ) -> dict[str, Tensor]:
-    """`gradient_penalties` of heads, each at its map of features, summed over them; the encoder is left alone.
+    """`gradient_penalties` of the heads at their feature maps, summed; the encoder takes no part.
 
-    Their slope at pictures would cost a pass through the encoder; at the maps it costs the heads alone (Sauer et al.
-    2023, "Adversarial diffusion distillation", do so with R1). Each of K heads makes (N, P) or (N,) of its map,
-    (N, C, R, R), and all logits are (N, K, P) or (N, K). Maps have a root mean square of 1; their units are `scale`'s.
+    At pictures they would cost a pass through the encoder; at the maps they cost only the heads (Sauer et al. 2023,
+    "Adversarial diffusion distillation", do so with R1). Each of K heads makes logits (N, P) or (N,) of its map,
+    (N, C, R, R), and all logits are (N, K, P) or (N, K). `scale` is in units of maps, whose root mean square is 1.
     """
     found = [
         gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)

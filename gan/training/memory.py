@@ -1,4 +1,4 @@
-"""A batch that does not fit into memory goes through the networks in parts."""
+"""Batches that do not fit into memory go through the networks in parts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Memory:
         self.run, self.state, self.monitor, self.parts = run, state, monitor, 1
 
     def in_parts(self, half: Half, step: Step) -> None:
-        """Take half a step on the whole batch; where memory does not suffice, from then on, on parts of it in turn."""
+        """Take half a step on the whole batch, or, once memory has run out, on parts of it in turn."""
         n, world, coupled = self.run.config.batch_size, self.run.ranks.world, self.run.config.loss in COUPLED
         while True:
             try:
                 mine, parts = n // world, self.parts
                 return half(step, [slice(mine * i // parts, mine * (i + 1) // parts) for i in range(parts)])
-            except (RuntimeError, MemoryError) as error:  # in parts a batch must still be one batch
+            except (RuntimeError, MemoryError) as error:  # parts must give the same step
                 if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:
                     raise
             self.parts *= 2
@@ -31,5 +31,5 @@ class Memory:
                 drop_unfinished(optimizer)
             self.monitor.say(
                 f"out of memory: from step {self.state.step} on each batch of {n} goes through the networks in "
-                f"{self.parts} parts, which is slower; BatchNorm sees one part at a time, else nothing changes"
+                f"{self.parts} parts, which is slower; BatchNorm sees one part at a time, nothing else changes"
             )

@@ -1,4 +1,4 @@
-"""The options that suit a budget on this machine, by measuring it with real training steps."""
+"""Options that suit a budget on this machine, which is measured with real training steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
 
-MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # for which the machine is measured, and the most that is of a budget
-LEAST_STEPS = 2  # by which it is measured
-COMPILE_SECONDS = 1200  # runs that take longer are tried with compiled networks, which takes about a minute
+MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # for measuring the machine, and the largest share of a budget for that
+LEAST_STEPS = 2  # of a measurement
+COMPILE_SECONDS = 1200  # longer runs try compiled networks, which takes about a minute
 TRAINING_SHARE = 0.9  # of a bare step's speed; penalties, averages, previews, saves and measurements take the rest
-NEVER = 2**62  # steps between penalties where none is to come
+NEVER = 2**62  # steps between penalties where there are to be none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Chosen:
     """The options chosen for a budget."""
 
     plan: Plan
-    config: TrainConfig  # the run's, with the plan's options, those typed excepted
-    rate: float  # images/s of the default networks on this machine, measured
-    images: float  # that the chosen networks will see in the budget, about
+    config: TrainConfig  # the run's, with the plan's options except those typed
+    rate: float  # measured images/s of the default networks on this machine
+    images: float  # that the chosen networks will see in the budget, approximately
 
 
 def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
-    """Choose the options for the seconds left of a budget by how many images this machine can be trained on in them."""
+    """Choose the options for the seconds left of a budget by how many images this machine can process in them."""
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
     rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
@@ -59,7 +59,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
         try:
             rate_chosen = TRAINING_SHARE * machine.world * images_per_second(chosen, machine, spent)
             return Chosen(plan, chosen, rate, rate_chosen * seconds)
-        except (RuntimeError, MemoryError) as error:  # the row before is for smaller networks
+        except (RuntimeError, MemoryError) as error:  # the previous row has smaller networks
             if not out_of_memory(error):
                 raise
         free_memory(machine.device)
@@ -67,7 +67,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
 
 
 def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> float:
-    """Measure images/s, of smaller batches where the memory holds no more: in training they go through in parts."""
+    """Measure images/s, with smaller batches where memory runs out, as in training batches are then split."""
     while True:
         try:
             return images_per_second(config, machine, seconds)
@@ -99,10 +99,10 @@ def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | 
 
 
 def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
-    """The options that suit training old weights further on so many faces, those typed excepted.
+    """The options for training old weights further on few faces, except those typed.
 
-    The discriminator soon knows few faces by heart and then teaches the generator to copy them; what it cannot change,
-    and faces that never look quite the same twice, put that off.
+    The discriminator soon knows few faces by heart and then teaches the generator to copy them. Frozen layers, and
+    faces that never look quite the same twice, delay that.
     """
     if config.init is None or config.preset != "default" or faces > FEW_FACES:
         return {}
@@ -110,7 +110,7 @@ def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[s
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
-    """Measure images/s of training steps, without loader, penalty, average and writing. Nothing is left of them.
+    """Measure images/s of training steps without loader, penalty, average and writing. Leaves nothing behind.
 
     Of each batch one process's part is measured; for so many seconds, and at least `LEAST_STEPS` steps.
     """

@@ -35,13 +35,13 @@ from gan.watching.curves import BY_DAMAGE
 from gan.watching.monitor import Monitor
 from gan.watching.output import Output
 
-# Images between numbered checkpoints, at least, unless `--save_every` is typed: minutes of either kind of device.
+# Fewest images between numbered checkpoints unless `--save_every` is typed, on a CPU and on a GPU: some minutes.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Faces:
-    """The faces of a run by their indices in a pack; `chosen` says of each whether to learn from it; None: of all."""
+    """The faces of a run, as indices into a pack. `chosen` is True for each selected face; None selects all."""
 
     pack: Pack
     all_training: np.ndarray
@@ -54,8 +54,8 @@ class Faces:
         return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
 
     @property
-    def typical_held_out(self) -> np.ndarray:
-        """The held-out faces of the kind that is trained on."""
+    def selected_held_out(self) -> np.ndarray:
+        """The held-out faces that were selected."""
         return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
 
     def describe(self) -> dict[str, Any]:
@@ -68,20 +68,20 @@ class Faces:
 def looked_up(
     config: TrainConfig, typed: Mapping[str, Any], path: Path | None
 ) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
-    """Look up old files and the faces: the config with what they say, the checkpoint's content, the run's folder."""
+    """Look up old files and the faces; returns the resulting config, the checkpoint's content, and the run's folder."""
     if path is not None:
         config, content = resumed(config, typed, path)
         faces = config.data_path
         if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
             where = "" if faces.is_absolute() else f" in {Path.cwd()}"
-            raise DataError(f"{faces}: the run's faces are not there{where}; say where they are: --data_path=FOLDER")
+            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
         check_previews(config)
         return config, content, path.parent
     if config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
     if "data_path" not in typed and not has_faces(config.data_path):
         show(
-            f"no faces under {config.data_path}/: training on faces drawn by the program. With pictures of your own: "
+            f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
             "python train.py --data_path=FOLDER"
         )
         config = dataclasses.replace(config, data_path=SYNTHETIC)
@@ -90,7 +90,7 @@ def looked_up(
 
 
 def check_previews(config: TrainConfig) -> None:
-    """Refuse, by a ConfigError, previews among the faces: they would be taken for faces when the run goes on."""
+    """Refuse, by a ConfigError, previews among the faces: they would be taken for faces when the run is resumed."""
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
         raise ConfigError(
@@ -101,7 +101,7 @@ def check_previews(config: TrainConfig) -> None:
 def planned(
     config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: int
 ) -> TrainConfig:
-    """The config with the options that suit its budget, which runs since `since`, on this machine; says which."""
+    """The config with the options that suit its budget on this machine; says which. The budget began at `since`."""
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
@@ -116,7 +116,7 @@ def planned(
 
 
 def measured_by(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
-    """The config with the metric that keeps best.pt, if it has none: damage, which knows anime faces alone, or FD."""
+    """The config with the metric that decides best.pt, if it has none: damage for anime faces, FD for others."""
     if config.eval_metric is not None or not config.eval_images or len(faces.pack.pixels) < LEAST:
         return config
     known = False
@@ -128,20 +128,20 @@ def measured_by(config: TrainConfig, faces: Faces, device: torch.device) -> Trai
 
 
 def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
-    """Return True where faces are of the kind that is known, anime faces, by some of them."""
+    """Return True where the faces are anime faces, judged by some of them."""
     some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
     return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
 
 
-def choose_faces(
+def select_faces(
     config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, device: torch.device
 ) -> np.ndarray | None:
-    """Choose the faces of a pack that are whole or typical enough to learn from; says so.
+    """Select the faces of a pack to learn from (instance selection); says which.
 
-    A run's checkpoint knows what was chosen. To look at the faces may take a tenth of a budget.
+    A run's checkpoint holds its selection. A new one may take a tenth of a budget, to compute features.
 
     Returns:
-        Whether each face of the pack is chosen; None where all are.
+        Whether each face of the pack is selected; None where all are.
     """
     pack, training, held_out = faces.pack, faces.all_training, faces.all_held_out
     if content is not None:
@@ -161,9 +161,11 @@ def choose_faces(
     share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.typical(pack, training, held_out, share, extractor, looked_at, whole if known else None)
+            chosen = selection.select_instances(
+                pack, training, held_out, share, extractor, looked_at, whole if known else None
+            )
     except TimeoutError:
-        show("to choose among the faces would take more than a tenth of the budget: all are taken")
+        show("selecting faces would take more than a tenth of the budget: all are used")
         return None
     which = "that look most whole" if known else "that are most like the rest"
     show(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
@@ -171,9 +173,9 @@ def choose_faces(
 
 
 def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int) -> bool:
-    """Decide whether to compile the networks; says so where that was measured.
+    """Decide whether to compile the networks; says so where it was measured.
 
-    On two CPU cores they are slower compiled, see docs/experiments.md.
+    Compiled networks are slower on two CPU cores, see docs/experiments.md.
     """
     if config.compile is not None or machine.device.type != "cuda":
         return bool(config.compile)
@@ -194,23 +196,23 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
 
 
 def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
-    """Return True where a run that goes on compiles its networks: as typed; or as measured, on a GPU like then."""
+    """Return True where a resumed run compiles its networks: as typed, else as measured, on a GPU as before."""
     if config.compile is not None:
         return config.compile
     return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
 def same_kind(before: str, device: torch.device) -> bool:
-    """Return True where the device of before, in words, was a CPU, or a GPU, as this is."""
+    """Return True where the earlier device, in words, and this one are both CPUs or both GPUs."""
     return before.startswith("CPU") == (device.type == "cpu")
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
-    """The config with the options that suit so many faces; says which, or how to get further with so few."""
+    """The config with the options that suit this number of faces; says which, or what helps with so few."""
     own = plan.for_few(config, typed, faces)
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        show(f"{faces:,} faces are few, so that the discriminator may learn them by heart; chosen: {options}")
+        show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
     elif (
         faces <= FEW_FACES
         and config.model == TrainConfig().model
@@ -218,8 +220,8 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         and config.data_path != SYNTHETIC
     ):
         show(
-            f"{faces:,} faces are few to learn from; a start from the released generator, which has seen many, gets "
-            "further: --init=released"
+            f"{faces:,} faces are few to learn from; starting from the released generator, which has seen many, gives "
+            "better faces: --init=released"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and faces * config.save_every < least:
@@ -228,12 +230,12 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
 
 
 def extension(config: TrainConfig) -> str:
-    """The option that makes a finished run longer: by as many minutes again, or by some epochs."""
+    """The option that extends a finished run: by as many minutes again, or by some epochs."""
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
 def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | None:
-    """Open the evaluator of a run, against all kinds of faces, where it is to be evaluated and has faces enough."""
+    """Open the evaluator of a run, against all kinds of faces, if it is to be evaluated and has enough faces."""
     config = run.config
     if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
@@ -249,14 +251,14 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
 
 
 def open_probe(faces: Faces) -> health.Probe:
-    """Open the probe that asks the networks at each preview, about faces from all over the pack."""
-    kinds = faces.training, faces.typical_held_out
+    """Open the probe of the networks at each preview, with faces from all over the pack."""
+    kinds = faces.training, faces.selected_held_out
     some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds)
     return health.Probe(*(faces.pack.pixels[indices] for indices in some))
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:
-    """Open the further places that show the run: its report, and those that the options ask for. Says where to look."""
+    """Open the outputs that show the run: its report, and those that the options ask for. Says where to look."""
     config, outputs = run.config, list[Output]()
     if not run.ranks.first:
         return outputs
@@ -275,7 +277,7 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
 
 
 def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> list[str]:
-    """The lines for the user at the end of a sitting: how far it came, how good it is, what to do next."""
+    """The lines for the user at the end of a sitting: how far the run got, how good it is, what to do next."""
     config, folder = run.config, run.folder
     more = f" {extension(config)}" if state.finished else ""
     lines = [

@@ -1,7 +1,7 @@
-"""The processes that train one run together, one a device, as `torchrun` starts them; usually one, alone.
+"""The processes that train one run together, one per device, as `torchrun` starts them; usually there is one.
 
-Each computes its part of every batch. Gradients are averaged by DDP, over NCCL between GPUs and gloo between CPUs. The
-first rank decides all that time decides, and writes everything.
+Each computes its part of every batch. DDP averages gradients, over NCCL between GPUs and gloo between CPUs. The first
+rank decides what depends on time, and writes all files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from config import CheckpointError, ConfigError, TrainConfig, UserError
 from gan.training.losses import COUPLED
 
-PATIENCE = timedelta(days=1)  # for a process that is busy, packing faces, say; one that has died is noticed at once
+PATIENCE = timedelta(days=1)  # longest wait for a busy process, which packs faces, say; a dead one is noticed at once
 T = TypeVar("T")
 
 
@@ -37,11 +37,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """True in the process that speaks and writes."""
+        """True in the process that prints and writes."""
         return self.rank == 0
 
     def check(self, config: TrainConfig, device: torch.device) -> None:
-        """Refuse options that would not make the same run on several devices.
+        """Refuse options that several devices cannot share.
 
         Raises:
             ConfigError: the batch does not divide among them, the loss looks at all of it, the networks are to be
@@ -49,7 +49,7 @@ class Ranks:
         """
         if self.world > 1 and device.type not in ("cpu", "cuda"):
             raise ConfigError(
-                f"several processes train on NVIDIA or AMD GPUs or on CPUs, not on {device.type}: --nogpu"
+                f"several processes train on NVIDIA or AMD GPUs or on CPUs, not on {device.type}; add --nogpu"
             )
         if config.batch_size % self.world:
             raise ConfigError(
@@ -69,9 +69,9 @@ class Ranks:
         return slice(n * self.rank // self.world, n * (self.rank + 1) // self.world)
 
     def wrapped(self, network: nn.Module, device: torch.device) -> nn.Module:
-        """Wrap `network` for the calls whose gradients are wanted. All begin with the weights of the first process.
+        """Wrap `network` to average gradients over all processes. All begin with the weights of the first process.
 
-        BatchNorm sees the whole batch on GPUs; on CPUs, where torch has no such layer, each process its own part.
+        BatchNorm sees the whole batch on GPUs; on CPUs, where torch has no such layer, each process sees its own part.
         """
         if self.world == 1:
             return network
@@ -89,7 +89,7 @@ class Ranks:
             )
 
     def all_reduce_max(self, *wishes: float) -> tuple[float, ...]:
-        """The largest of what each process brings, number by number; those that have no say bring 0."""
+        """The maximum over all processes, number by number; a process without a say passes 0."""
         if self.world == 1:
             return wishes
         numbers = torch.tensor(wishes, dtype=torch.float64)  # on the CPU: over gloo, which notices the end of others
@@ -97,7 +97,7 @@ class Ranks:
         return tuple(numbers.tolist())
 
     def means(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The mean over all processes of numbers that each of them has."""
+        """The mean of each number over all processes."""
         if self.world == 1:
             return dict(values)
         numbers = torch.tensor(list(values.values()), dtype=torch.float64)
@@ -105,7 +105,7 @@ class Ranks:
         return dict(zip(values, (numbers / self.world).tolist(), strict=True))
 
     def broadcast(self, value: T) -> T:
-        """Give all processes the first one's value."""
+        """The first process's value, in all processes."""
         if self.world == 1:
             return value
         values = [value]
@@ -114,7 +114,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def in_turn(self) -> Iterator[None]:
-        """On each machine its first process goes first, the others after it: it makes what they then find."""
+        """On each machine let the first process run before the others, which then find what it has made."""
         if self.world > 1 and self.local:
             self.all_reduce_max(0.0)
         yield
@@ -124,7 +124,7 @@ class Ranks:
 
 @contextlib.contextmanager
 def joined(gpu: bool | None) -> Iterator[Ranks]:
-    """Find the other processes of this run, and leave them at the end; without `torchrun` there are none.
+    """Join the other processes of this run until the end; without `torchrun` there are none.
 
     Raises:
         ConfigError: a machine has fewer GPUs than processes.

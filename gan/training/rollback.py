@@ -1,4 +1,4 @@
-"""The way back from a loss that is not a number."""
+"""Rolling a run back after a loss that is not a number."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from gan import checkpoint
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-RETRIES = 3  # most times that a run is rolled back before it gives up
+RETRIES = 3  # most times that a run is rolled back before it ends
 
 
 class RollBack:
-    """Takes a run back to its last good state, with other random numbers from there on, a bounded number of times."""
+    """Rolls a run back to its last good state and continues with other random numbers, a bounded number of times."""
 
     def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
         self.run, self.state, self.monitor = run, state, monitor
         self.failed, self.attempts = 0, 0  # the last step that failed, and how often since a later save
 
     def back_if(self, failed: bool) -> bool:
-        """Go back where the step of any process has failed; True where it did.
+        """Roll back if the step of any process has failed; returns True if so.
 
         Raises:
             ConfigError: it has happened too often, or no state was saved.
@@ -48,6 +48,6 @@ class RollBack:
         return True
 
     def saved(self, good: bool) -> None:
-        """Count anew from a good state that was saved after the last failure; `good` is False where saving failed."""
+        """Reset the attempts once a good state was saved after the last failure; `good` is False if saving failed."""
         if self.attempts and self.state.step > self.failed and any(self.run.ranks.all_reduce_max(good)):
             self.attempts = 0

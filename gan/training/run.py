@@ -28,7 +28,7 @@ NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # of the numbered checkpoints the last f
 
 
 class TrainingState:
-    """Everything a run needs to go on as if it had never stopped. Randomness is no part of it, see `latent.stream`."""
+    """Everything a run needs to go on as if it had never stopped, except random states: see `latent.stream`."""
 
     PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
 
@@ -45,7 +45,7 @@ class TrainingState:
         self.d_optimizer = adam(self.discriminator.parameters(), config.lr2, betas, device)
 
     def scale_rates(self, share: float) -> None:
-        """Let both optimizers take this share of their learning rates."""
+        """Set both optimizers to this share of their learning rates."""
         for optimizer, rate in zip((self.g_optimizer, self.d_optimizer), self.rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = share * rate
@@ -61,7 +61,7 @@ class TrainingState:
         }
 
     def load(self, content: Mapping[str, Any], path: Path) -> None:
-        """Take the state from a checkpoint's content, all of it.
+        """Load the whole state from a checkpoint's content.
 
         Raises:
             CheckpointError: it belongs to other networks.
@@ -77,11 +77,11 @@ class TrainingState:
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
     def begin_cycle(self, seconds: float) -> None:
-        """Make the run longer, from here on, after so many seconds of training."""
+        """Begin a new cycle, which extends the run, after so many seconds of training."""
         self.cycle, self.finished = Cycle(self.step, seconds), False
 
     def take_weights(self, config: TrainConfig, device: torch.device) -> None:
-        """Give a new run the weights that it does not begin with by chance; the optimizers are new.
+        """Load the weights that a new run starts from, where they are not random; the optimizers are new.
 
         Raises:
             CheckpointError: a file is missing, damaged, or belongs to other networks.
@@ -97,7 +97,7 @@ class TrainingState:
             checkpoint.load_weights(getattr(self, part), weights[part], part, path)
 
     def _take_encoder(self, config: TrainConfig) -> None:
-        """Give the discriminator the encoder that comes with the program, where it is to have one."""
+        """Load the encoder that comes with the program into the discriminator, if it uses that encoder."""
         if self.discriminator.projected is None or config.d_encoder != "faces":
             return
         if not D_ENCODER.is_file():
@@ -110,7 +110,7 @@ class TrainingState:
         self.discriminator.projected.load(content["encoder"], content["scales"])
 
     def _take_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
-        """Give the networks the weights that the book's program saved of one or both."""
+        """Load the weights that the book's program saved of one or both networks."""
         _, generator, discriminator = book_weights.networks(netg_path, netd_path)
         if generator is not None and netg_path is not None:
             for part in (self.generator, self.ema):
@@ -135,7 +135,7 @@ class Run:
     faces: dict[str, Any]  # the content digest of its pack, and how many are trained on, held out, rejected
     ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train it
     compiled: bool = False
-    chosen: np.ndarray | None = None  # whether each face of the pack is typical enough to learn from; None: all are
+    chosen: np.ndarray | None = None  # whether each face of the pack is selected to learn from; None: all are
 
     @property
     def latest(self) -> Path:
@@ -143,7 +143,7 @@ class Run:
         return self.folder / "latest.pt"
 
     def describe(self) -> dict[str, Any]:
-        """Describe the run, as `config.json` and every checkpoint do."""
+        """The description of the run in `config.json` and in every checkpoint."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
         return {
             "config": options,
@@ -177,10 +177,10 @@ class Run:
             self._prune(state.step)
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
-        """Save a last state that could not be saved here among the temporary files, so that it is not lost.
+        """Save the last state among the temporary files when it could not be saved in the run's folder.
 
         Raises:
-            CheckpointError: always; it says where the state is, if anywhere.
+            CheckpointError: always; it says where the state is, if it could be saved.
         """
         try:
             spare = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}-")) / "latest.pt"
@@ -209,9 +209,9 @@ class Run:
         return {**self.describe(), **state.content(), **chosen, "images_seen": seen, "seconds": seconds}
 
     def _prune(self, step: int) -> None:
-        """Delete numbered checkpoints, but keep the last three and those of every tenth time `save_every` was due.
+        """Delete numbered checkpoints except the last three and every tenth.
 
-        Those beyond `step` stay, as where a run went on from an older one, and so do files that the user named.
+        Those beyond `step` stay, as after a run was resumed from an older one, and so do files that the user named.
         """
         named = {path.stem.removeprefix("step-"): path for path in self.folder.glob("step-*.pt")}
         files = {int(name): path for name, path in named.items() if name.isdecimal() and int(name) <= step}

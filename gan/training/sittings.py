@@ -1,4 +1,4 @@
-"""The beginning and the end of a sitting of a run: its folder, its options, its lock, the wish to stop."""
+"""A sitting of a run (from a start to the next stop): its folder, options, lock and stop signals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gan.training.run import TrainingState
 
 
 def new_folder(config: TrainConfig) -> Path:
-    """The folder of a new run; not made yet. A ConfigError where it exists, and the user has named it."""
+    """The folder of a new run; not made yet. A ConfigError where the user has named it, and it exists."""
     folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
     if config.run is not None and folder.exists():
         raise _taken(folder)
@@ -50,7 +50,7 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
         The run's own config with the options typed now, and the checkpoint's content.
 
     Raises:
-        CheckpointError: it is no run's checkpoint, or cannot be read.
+        CheckpointError: it is not a run's checkpoint, or cannot be read.
         ConfigError: an option that defines the run was typed and differs.
     """
     content = checkpoint.load(path)
@@ -79,11 +79,11 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
 
 
 def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
-    """The config of a new run that starts from old weights: their files decide the networks' options.
+    """The config of a new run that starts from old weights, whose files decide the networks' options.
 
     Raises:
         CheckpointError: a file cannot be used.
-        ConfigError: an option was typed that the files contradict.
+        ConfigError: a typed option contradicts the files.
     """
     if config.init is not None:
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
@@ -113,10 +113,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
 
 
 def keep_later(path: Path, step: int, samples: Path) -> None:
-    """Before a run goes on from an older checkpoint: give what is later names under which it is in nobody's way.
-
-    The older one, of this step, becomes the latest.
-    """
+    """Before a run is resumed from an older checkpoint, of this step: rename later files, and make it the latest."""
     if path.name == "latest.pt":
         return
     latest = path.with_name("latest.pt")
@@ -150,7 +147,7 @@ def _keep_later(path: Path, step: int, samples: Path) -> None:
 
 
 def _also_called(file: Path, name: Path) -> None:
-    """Give a file a second name, for one that will lose its first; a copy where the disk knows no such names."""
+    """Give a file a second name by a hard link, or by a copy where the disk has no links."""
     name.unlink(missing_ok=True)
     try:
         os.link(file, name)
@@ -159,22 +156,22 @@ def _also_called(file: Path, name: Path) -> None:
 
 
 def _aside(file: Path, stem: str) -> Path:
-    """A name for a file that says what it was, and that no other file has."""
+    """An unused name for a file that is set aside."""
     names = (f"{stem}-before{'' if n == 1 else f'-{n}'}{file.suffix}" for n in itertools.count(1))
     return next(path for path in map(file.with_name, names) if not path.exists())
 
 
 @contextlib.contextmanager
 def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
-    """Keep other processes out of a run's folder until the end, also a violent one, of this one.
+    """Lock a run's folder against other processes until this one ends, however it ends.
 
-    Where the disk knows no locks nobody is kept out. What an earlier process left half-written is deleted, but not in a
-    folder that is no run's yet, as where a single checkpoint lies.
+    A disk without locks locks nobody out. Half-written files of earlier processes are deleted if the folder is a run's,
+    and not only holds a checkpoint.
 
     Args:
         folder: the run's.
         new: make it; nobody else may have made it by now.
-        named: by the user; else another one is made, and yielded, where somebody has.
+        named: the user has named it; else, if its name is taken, one with a number is made and yielded.
 
     Raises:
         CheckpointError: the folder cannot be written.
@@ -209,7 +206,7 @@ def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Pa
 
 
 def _made(folder: Path, named: bool) -> Path:
-    """Make a folder, or where it exists and its name does not matter one with a number after it."""
+    """Make a folder; if it exists and was not named by the user, add a number to its name."""
     for n in itertools.count(1):
         made = folder if n == 1 else folder.with_name(f"{folder.name}-{n}")
         try:
@@ -223,11 +220,11 @@ def _made(folder: Path, named: bool) -> Path:
 
 @contextlib.contextmanager
 def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C, SIGTERM and the end of a terminal into a wish that the loop asks for; a second Ctrl-C interrupts.
+    """Turn Ctrl-C, SIGTERM and the end of a terminal into a request that the loop polls; a second Ctrl-C interrupts.
 
     Args:
-        patient: it does not, as where `torchrun` hands on the first one that has come from the terminal already. Nor do
-            they do harm afterwards: where another process has died it sends SIGTERM, and this one still has to say so.
+        patient: ignore a second Ctrl-C, which `torchrun` sends after that of the terminal, and keep the handlers
+            afterwards: `torchrun` sends SIGTERM when another process has died, which this one still has to report.
     """
     asked: list[int] = []
 

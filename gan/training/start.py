@@ -1,4 +1,4 @@
-"""The start of a run: its folder, faces, choices, files and weights, in the order in which they are settled."""
+"""The start of a run: its folder, faces, options, files and weights, in the order in which they are settled."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Ready:
 
 @contextlib.contextmanager
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
-    """Begin a run, or take up an older one, and keep other processes out of its folder until the end.
+    """Begin or resume a run, and lock its folder against other processes until the end.
 
-    What the user typed wins over what is chosen. The machine is measured by the two halves of a step.
+    What the user typed wins over what is chosen. The machine is measured with the two halves of a step.
 
     Yields:
         The run; None where it has finished already.
@@ -63,7 +63,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
         ranks.check(config, device)
         faces = open_faces(config, content, ranks, path or folder)
         try:
-            chosen = preparing.choose_faces(config, content, faces, device) if ranks.first else None
+            chosen = preparing.select_faces(config, content, faces, device) if ranks.first else None
             faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
             config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
             run = Run(folder, config, device, precision, faces.describe(), ranks, compiled, faces.chosen)
@@ -100,13 +100,15 @@ def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ra
             config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
         )
     if ranks.broadcast(pack.digest) != pack.digest:
-        raise DataError(f"{config.data_path}: has other faces than on the first machine; give both the same pictures")
+        raise DataError(
+            f"{config.data_path}: the faces differ from those on the first machine; give both the same pictures"
+        )
     faces = Faces(pack, *pack.split(config.holdout))
     if content is not None and content["faces"]["digest"] != pack.digest:
         known = content["faces"]["training"] + content["faces"].get("left_out", 0)
         raise CheckpointError(
-            f"{path}: has other faces than {config.data_path} ({known:,} then, {len(faces.training):,} now); give its "
-            f"own --data_path, or start a new run from its weights: --init={as_word(path)}"
+            f"{path}: was trained on other faces than {config.data_path} ({known:,}, now {len(faces.training):,}); "
+            f"give its own --data_path, or start a new run from its weights: --init={as_word(path)}"
         )
     return faces
 
@@ -121,7 +123,7 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Choose config, precision and whether to compile; a run that goes on keeps them on a device of the same kind."""
+    """Choose config, precision and whether to compile; a resumed run keeps them on a device of the same kind."""
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
@@ -139,7 +141,7 @@ def choose_options(
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
-    """Open the faces of each step, this process's part of them; say how many faces there are."""
+    """Open this process's part of the batches; say how many faces there are."""
     config, ranks, n = run.config, run.ranks, len(faces.training)
     processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
     held_out = f"{len(faces.all_held_out):,} held out"
@@ -151,7 +153,7 @@ def open_batches(run: Run, faces: Faces) -> Batches:
 def open_state(
     run: Run, typed: Mapping[str, Any], content: Mapping[str, Any] | None, path: Path
 ) -> tuple[TrainingState, float]:
-    """The state of a run that goes on, from its checkpoint's content, or of a new one; its training time so far."""
+    """The state of a resumed run, from its checkpoint's content, or of a new one; and its training time so far."""
     state = TrainingState(run.config, run.device)
     if content is None:
         if run.ranks.first:  # the others begin with the first one's weights

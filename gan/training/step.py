@@ -1,4 +1,4 @@
-"""The parts of a training step: its networks, its random numbers, and images as the discriminator gets them."""
+"""The parts of a training step: networks, random numbers, and images as the discriminator receives them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Network = Literal["d", "g"]  # the discriminator, or the generator
 
 
 def due(step: int, every: int) -> bool:
-    """Return True in every `every`-th step; 0 is never."""
+    """Return True in every `every`-th step; never for 0."""
     return every > 0 and step % every == 0
 
 
 @dataclasses.dataclass(frozen=True)
 class WrappedNetworks:
-    """The networks as a step calls them: compiled where that was chosen, and wrapped for several processes."""
+    """The networks as a step calls them: compiled if chosen, and wrapped for several processes."""
 
     generator: Callable[[Tensor], Tensor]  # its gradients are averaged over all processes
     trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]  # likewise
@@ -47,10 +47,10 @@ class WrappedNetworks:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Faces or samples as the discriminator gets them."""
+    """Faces or samples as the discriminator receives them."""
 
     images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
-    features: list[Tensor]  # its encoder's, of them
+    features: list[Tensor]  # of them, by the discriminator's encoder
 
     def detach(self) -> View:
         """The same without the graph that leads back to the generator."""
@@ -70,7 +70,7 @@ class Step:
 
     @property
     def shared(self) -> bool:
-        """True where both networks learn, and from the same samples."""
+        """True where both networks learn in this step, from the same samples."""
         config, step = self.run.config, self.state.step
         return config.share_samples and due(step, config.d_every) and due(step, config.g_every)
 
@@ -86,7 +86,7 @@ class Step:
         return self.run.ranks.part(self.run.config.batch_size)
 
     def random(self, purpose: str, network: Network | None = None) -> np.random.Generator:
-        """The step's random numbers for a purpose; each network has its own, unless both share their samples."""
+        """The step's random numbers for a purpose; each network has its own unless both share the samples."""
         own = "" if network is None else "d_" if self.shared else f"{network}_"
         return latent.stream(self.run.config.seed, self.state.step, own + purpose, self.state.retries)
 
@@ -100,19 +100,19 @@ class Step:
         return View(images, self.networks.encode(images))
 
     def take(self, part: slice) -> tuple[View, View] | None:
-        """Give away what was kept, if anything; a batch in parts has no memory for that, and is drawn again."""
+        """Hand over what was kept, if anything. A batch in parts has no memory for that, and is generated again."""
         kept, self.kept = self.kept, None
         return kept if part == slice(0, len(self.real)) else None
 
 
-Half = Callable[[Step, list[slice]], None]  # the discriminator's half of a step, or the generator's, on a batch's parts
+Half = Callable[[Step, list[slice]], None]  # the discriminator's or the generator's half of a step, on a batch's parts
 Halves = tuple[Half, Half]  # both, in the order in which they are taken
 
 
 def discriminate_pair(
     discriminator: Callable[[Tensor, list[Tensor]], Tensor], real: View, fake: View, apart: bool
 ) -> tuple[Tensor, Tensor]:
-    """The logits of faces and of samples, in one batch; `apart` in two, where BatchNorm must not mix them."""
+    """The logits of faces and of samples, in one batch, or with `apart` in two, where BatchNorm must not mix them."""
     if apart:
         return discriminator(real.images, real.features), discriminator(fake.images, fake.features)
     features = [torch.cat(pair) for pair in zip(real.features, fake.features, strict=True)]
@@ -147,7 +147,7 @@ def weighted_penalty(
 
 
 def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
-    """The random numbers of the gradient penalties at tensors like these, (n, ...) each, for a part of the batch."""
+    """Random numbers of the gradient penalties for a part of the batch; `like` are tensors (n, ...)."""
     source = torch.Generator(step.run.device).manual_seed(int(step.random(purpose).integers(2**31)))
     drawn = [losses.penalty_noise(step.run.config.penalty, one, step.run.config.batch_size, source) for one in like]
     return [None if noise is None else noise[step.mine][part] for noise in drawn]

@@ -1,4 +1,4 @@
-"""What shows a run to a person: curves, verdicts, the status line, the report, visdom, TensorBoard.
+"""Showing a run: curves, verdicts, the status line, the report, visdom, TensorBoard.
 
 Nothing here may change the training.
 """

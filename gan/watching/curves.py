@@ -1,4 +1,4 @@
-"""The curves of a run, for whatever shows or judges them: rows of log.jsonl in bounded memory, and what is shown."""
+"""The curves of a run: rows of log.jsonl in bounded memory, and the panels that show them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 POINTS = 1000  # of a curve: when there are more, neighbours are averaged, so that memory and cost stay bounded
-SMOOTHED = 0.05  # share of a curve's points that a smoothed one takes the mean of
-PLACES = ("step", "images_seen", "seconds")  # columns that say where in the run a row is
+SMOOTHED = 0.05  # share of a curve's points that smoothing averages over
+PLACES = ("step", "images_seen", "seconds")  # columns that give a row's place in the run
 BINS = 40  # of a histogram of logits
 SPREAD_TITLE = "The discriminator's logits in the last steps"
 COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # of the curves of a panel
@@ -19,7 +19,7 @@ COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # of the curves of a panel
 class Measure(NamedTuple):
     """A metric's name for people, its better direction, the decimals shown; and what diagnosing it takes.
 
-    2,000 samples more or less decide `noise`, however small the metric is; beyond `perfect` nothing can be bettered.
+    `noise` comes from the choice of 2,000 samples, however small the metric is; `perfect` is its best possible value.
     """
 
     label: str
@@ -43,7 +43,7 @@ METRICS = {
 """Columns of measurements, which are rare and never averaged."""
 
 BY_DAMAGE = "damage_x100"  # the metric that agrees with the eye, and is blind to variety
-ALIKE = 1.1  # FDs are alike where the greater is at most so many times the other
+ALIKE = 1.1  # FDs are alike where their ratio is at most this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Panel:
     unit: str  # of their values
     columns: Mapping[str, str]  # of log.jsonl, with their names for people
     smooth: bool = False  # whether a smoothed curve is shown over each raw one
-    scale: float = 1.0  # their values are multiplied by this
+    scale: float = 1.0  # factor of their values
 
 
 def _labels(*metrics: str) -> dict[str, str]:
@@ -95,9 +95,9 @@ PANELS = {
 
 
 class Curves:
-    """The rows of log.jsonl in bounded memory: when there are too many, points are means of ever more rows.
+    """The rows of log.jsonl in bounded memory: when there are too many, points become means of more rows.
 
-    Measurements are kept as they are: training spends too little of its time on them for there to be many.
+    Measurements are kept as they are: training spends so little time on them that there are never many.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Curves:
         self.waiting = [row for row in self.waiting if row["step"] <= step]
 
     def column(self, name: str, along: str = "images_seen") -> tuple[np.ndarray, np.ndarray]:
-        """Where, by default images seen, and values of a column, where it has any, (N,) each."""
+        """Places (by default images seen) and values of a column, (N,) each, of the rows that have it."""
         rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
         rows = self.measured if name in METRICS else rows
         points = [(row[along], row[name]) for row in rows if name in row]
@@ -141,7 +141,7 @@ class Curves:
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:
-    """The mean of each value and its neighbours, of those on one side only at the ends, (N,)."""
+    """The moving average of values, (N,); at the ends it has fewer neighbours."""
     reach = round(SMOOTHED * len(values) / 2)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
@@ -150,7 +150,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How the logits of faces (N,) and of samples (M,) are spread; those that are no numbers are left out.
+    """A histogram of the logits of faces (N,) and of samples (M,), without those that are not finite.
 
     Returns:
         The bins' edges (B + 1,), and the share of each kind in each bin, (B,).

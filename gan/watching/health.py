@@ -1,4 +1,4 @@
-"""Whether a run is well: what is asked of its networks between steps, and what its curves mean, in a sentence."""
+"""The health of a run: a probe of its networks between steps, and a diagnosis of its curves in a sentence."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
 
-PROBED, LEAST_PROBED = 128, 64  # faces of each kind that the discriminator is asked about, at most and at least
-ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces it is asked about at once; at every which preview
+PROBED, LEAST_PROBED = 128, 64  # most and least faces of each kind that the discriminator rates
+ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces that it rates at a time; previews from one rating to the next
 
 Kind = Literal[
     "early", "balanced", "collapsed", "won", "lost", "memorised", "oscillating", "improving", "wavering", "stalled"
 ]
 
-EARLY_IMAGES = 10_000  # before so many images nothing is said
+EARLY_IMAGES = 10_000  # images before which there is no diagnosis
 RECENT = 0.25  # share of the run, its last part, that most rules look at
 COLLAPSED = 0.3  # samples that are nearer to each other than this share of what faces are have collapsed
 WON, LOST = 0.999, 0.6  # shares of pairs told apart by a discriminator that has won, and has lost
-KNOWN, MANY_EPOCHS = 0.975, 200  # the same of one that knows faces by heart; seen so often
-SURE = 0.75  # share of pairs told apart from which on mean logits mean something
-SMALL = 2000  # fewer faces than this, and none are held out
-BY_HEART = 0.5  # share of the way from faces to samples at which held-out ones lie if the others are known by heart
-TOO_WELL = 0.99  # coverage of the faces trained on that new faces would not reach: as many others give 0.97
+KNOWN, MANY_EPOCHS = 0.975, 200  # the same share of one that knows faces by heart, and epochs for that
+SURE = 0.75  # least share of pairs told apart for mean logits to mean anything
+SMALL = 2000  # fewest faces of which some are held out
+BY_HEART = 0.5  # how far on the way from training faces to samples held-out ones lie once the former are known by heart
+TOO_WELL = 0.99  # coverage of training faces known by heart; as many new faces would give 0.97
 NEAR, FAR = 4_000, 40_000  # images between previews whose samples can be compared
-RESTLESS = 0.6  # samples that change by this share of what two of them differ, three times, do not settle
-NOISE = 0.03  # share by which a metric changes without being better
-STALE, STALE_SHARE = 3, 1.4  # so many measurements, and so much longer than it took, without a gain: stalled
+RESTLESS = 0.6  # samples that change three times by this share of the distance between two of them do not settle
+NOISE = 0.03  # relative noise of a metric
+STALE, STALE_SHARE = 3, 1.4  # a run has stalled after so many measurements, and so many times as long, without progress
 
 KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
-"""What best.pt may be kept by, in the order in which it is told."""
+"""Metrics that may decide best.pt, in the order in which they are told."""
 
-THUMBNAIL = 8  # parts of a face, each way, whose means `variety` and `drift` compare
+THUMBNAIL = 8  # parts per side of a face whose means `variety` and `drift` compare
 
 
 class Probe:
-    """What is asked of the networks at each preview; always about the same faces (N, S, S, C) uint8 of both kinds."""
+    """Measures the networks at each preview, always with the same faces (N, S, S, C) uint8, trained on and held out."""
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
@@ -52,10 +52,10 @@ class Probe:
         self.thumbs: np.ndarray | None = None
 
     def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Ask about samples (N, C, S, S) in [-1, 1]; a discriminator must not be changed by being asked.
+        """Measure samples (N, C, S, S) in [-1, 1]; calling the discriminator must not change it.
 
         Returns:
-            The columns `variety`, from the second time on `drift`, and every fourth time, where enough faces are held
+            The columns `variety`; from the second time on `drift`; and every fourth time, if enough faces are held
             out, the mean logits `seen_logit`, `held_out_logit` and `sample_logit`.
         """
         thumbs, before = thumbnails(to_pixels(samples)), self.thumbs
@@ -73,7 +73,7 @@ class Probe:
 
 
 def mean_logit(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> float:
-    """The mean of the logits of images, asked for a few at a time: training may have left little memory."""
+    """The mean logit of images, computed for a few at a time, as training may leave little memory."""
     return torch.cat([discriminator(some).float() for some in images.split(ASKED_AT_ONCE)]).mean().item()
 
 
@@ -85,14 +85,14 @@ def thumbnails(faces: np.ndarray) -> np.ndarray:
 
 
 def distances(thumbs: np.ndarray) -> np.ndarray:
-    """The distance of each of (N, F) to each, root of the mean square; that of each to itself is infinite: (N, N)."""
+    """Root-mean-square distances between all rows of (N, F): (N, N), with infinity on the diagonal."""
     found = np.sqrt(((thumbs[:, None] - thumbs[None]) ** 2).mean(2))
     np.fill_diagonal(found, np.inf)
     return found
 
 
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
-    """How far apart samples are: the median distance to the nearest other one, over the same of real faces.
+    """How far apart samples are: the median distance to the nearest other sample, divided by that of real faces.
 
     About 1 where samples differ as much as faces do, near 0 where they are all alike. Of thumbnails, (N, F), of about
     as many faces as samples.
@@ -102,7 +102,7 @@ def variety(samples: np.ndarray, reals: np.ndarray) -> float:
 
 
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
-    """How much samples have changed: the median distance to what their latents gave before, over that of two samples.
+    """How much samples of the same latents have changed: the median change, divided by the distance of two samples.
 
     It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Of thumbnails, (N, F).
     """
@@ -113,22 +113,22 @@ def drift(samples: np.ndarray, before: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What a run's curves mean."""
+    """The meaning of a run's curves."""
 
-    kind: Kind  # which rule
-    short: str  # a few words, for the status line
-    text: str  # what is happening and what to do, a sentence or two
+    kind: Kind  # the rule that holds
+    short: str  # a few words for the status line
+    text: str  # what is happening and what to do, in a sentence or two
 
     @property
     def trouble(self) -> bool:
-        """Whether it is something to be put right."""
+        """Whether the user should do something about it."""
         return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
 
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
-    """Say what the curves mean of a run on so many faces: the first rule that holds, the gravest first.
+    """Diagnose the curves of a run on so many faces by the first rule that holds, the most serious first.
 
-    What the rules were found from, and the runs that they are true of, is in docs/experiments.md.
+    docs/experiments.md has the runs that the rules come from and were tried on.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
@@ -141,7 +141,7 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
 
 
 def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
-    """The values of a column in the last part of the run, at least so many; none where there are too few to say."""
+    """The values of a column in the last part of the run, at least `least`; empty where there are too few."""
     values = curves.column(name)[1]
     return values[-max(least, round(RECENT * len(values))) :] if len(values) > least else values[:0]
 
@@ -219,7 +219,7 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
             return None
         right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
-        do = "Stop, look whether an earlier step-*.pt draws faces that are more its own"  # best.pt is nearest to them
+        do = "Stop, see whether an earlier step-*.pt gives faces that are more its own"  # best.pt is nearest to them
     do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
     if config.translate < 0.6 or config.colour < 0.5:
         do += "; --translate=0.6 --colour=0.5 put it off"
@@ -248,7 +248,7 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether what keeps best.pt gets better; damage, which does not see variety, not at the cost of FD."""
+    """Whether the metric of best.pt improves; damage, which is blind to variety, not at the cost of FD."""
     found = _progress(curves, config.kept_by, config, folder, finished)
     if config.kept_by != BY_DAMAGE or found is None:
         return found
@@ -259,7 +259,7 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether a metric gets better."""
+    """Whether a metric improves."""
     name, better, _, noise, perfect = METRICS[metric]
     higher = better == "higher"
     where, values = curves.column(metric)
@@ -298,12 +298,12 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
         text += f"; as much time again, {again}, would bring it to about {expected:.3g}"
     per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
     rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
-    much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two digits that matter, without an exponent
+    much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two significant digits, without an exponent
     return Diagnosis("improving", f"improving, {name} {much} {'more' if higher else 'less'} {unit}", f"{text}.")
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
-    """A measurement in words, first the metric that best.pt is kept by."""
+    """A measurement in words, first the metric that decides best.pt."""
     first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
     told = [f"{METRICS[column].label} {found[column]:.2f}" for column in (first, *others) if column in found]
     return f"{told[0]} ({', '.join(told[1:])})"

@@ -24,13 +24,13 @@ from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
-SIDE_SHARE = 0.03  # of the time for measurements, and for previews what they leave of it, at least a third
-SPACED = 500  # previews keep this part of the time so far between them, so that a long run's folder is not full
-ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # what takes longer, and so many times longer than usual, has slept
-LOGIT_STEPS = 16  # the histogram of the discriminator's logits is over so many steps
-DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves
-SAID_SECONDS = 60.0  # between lines that say that the diagnosis has changed, at least
-QUIET_SECONDS = 30.0  # between status lines where nobody watches live: a file, CI
+SIDE_SHARE = 0.03  # of the time for measurements; previews get the rest of it, at least a third; more than that waits
+SPACED = 500  # previews keep this part of the time so far between them, so that they do not fill a long run's folder
+ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # if work takes longer, and so many times as long as usual, the computer slept
+LOGIT_STEPS = 16  # steps that the histogram of the discriminator's logits covers
+DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves, at least
+SAID_SECONDS = 60.0  # between messages about a new diagnosis, at least
+QUIET_SECONDS = 30.0  # between status lines in a file or in CI
 
 
 class Monitor:
@@ -43,11 +43,11 @@ class Monitor:
         save_path: folder of the preview grids.
         faces: faces in an epoch.
         max_epoch: epochs of the run; infinite where minutes alone end it.
-        step: the step the run starts or goes on from; rows beyond it are dropped from an older log.
+        step: the step that the run starts or resumes from; later rows of an older log are dropped.
         seconds: training time before that.
         ends: training time at which the run's budget ends, seconds; None without one.
         outputs: further places that show the run.
-        diagnose: says what the curves mean, of a run that is over or not.
+        diagnose: diagnoses the curves; its second argument tells whether the run is over.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class Monitor:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Wrap something that is no training, such as the debugger: its time counts nowhere."""
+        """Wrap something that is not training, such as the debugger: its time does not count."""
         since = time.perf_counter()
         yield
         self.skip(time.perf_counter() - since)
 
     def skip(self, away: float) -> None:
-        """Let so many seconds that went by count nowhere."""
+        """Exclude so many past seconds from all times."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
 
     @contextlib.contextmanager
@@ -142,17 +142,17 @@ class Monitor:
         self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
-        """Seconds of a kind of work that count: not those in which the computer slept in the middle of it.
+        """The seconds of a kind of work that count: without those in which the computer slept.
 
         Returns:
-            As many as it took, or where it must have slept as it usually takes; the rest then counts nowhere.
+            All that it took, or the usual time if the computer must have slept; the rest is then excluded everywhere.
         """
         usual = self.usual.get(what, math.inf)
         if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.say(f"a {what} took {took / 60:.0f} minutes: as if the computer had slept, they do not count")
+        self.say(f"a {what} took {took / 60:.0f} minutes, as if the computer had slept; they do not count")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -168,7 +168,7 @@ class Monitor:
         self.logits.append((real, fake))
 
     def note(self, **values: float) -> None:
-        """Columns for the next row."""
+        """Add columns to the next row."""
         self.notes |= values
 
     def means(self) -> dict[str, float]:
@@ -179,7 +179,7 @@ class Monitor:
         """Write `values`, by default the means since the last row, to the log and show them.
 
         Returns:
-            True where all of them are finite; if not, nothing is written.
+            True if all of them are finite; otherwise nothing is written.
         """
         values = self.means() if values is None else values
         if not all(math.isfinite(value) for value in values.values()):
@@ -204,7 +204,7 @@ class Monitor:
         return True
 
     def update_diagnosis(self, step: int) -> None:
-        """Diagnose the curves; a diagnosis that has changed is said, but not too often."""
+        """Diagnose the curves; prints a new diagnosis, but not too often."""
         self.diagnosed_at = time.perf_counter()
         if self.diagnose is None or self.log is None:
             return
@@ -251,7 +251,7 @@ class Monitor:
             self._print(self.status, sys.stderr)
 
     def say(self, text: str) -> None:
-        """A line for the user, above the status line."""
+        """Print a line for the user above the status line."""
         if self.live.disable:
             self._print(text, sys.stdout)
         else:
@@ -267,11 +267,11 @@ class Monitor:
             pass
 
     def may_measure(self, seconds: float) -> bool:
-        """Return True where measurements keep to their share of the time if they take so many seconds more."""
+        """Return True if measurements keep to their share of the time with so many seconds more."""
         return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
 
     def may_preview(self) -> bool:
-        """Return True where previews keep to their share, and the last one is long enough ago."""
+        """Return True if previews keep to their share and the last one is long enough ago."""
         now = time.perf_counter()
         share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
         fits = self.side_seconds <= share or previews <= share / 3
@@ -295,7 +295,7 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or where nobody watched it live say the last state; the outputs show theirs."""
+        """End the status line, or print it once more where nobody watches live; close the outputs."""
         if self.live.disable and self.log is not None:
             self._print(self.status, sys.stderr)
         self.live.close()
@@ -310,7 +310,7 @@ LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
 
 
 def fitting(parts: Mapping[str, str], columns: int) -> str:
-    """The status line from its named parts, with those left out for which a terminal has not enough columns."""
+    """The status line from its named parts, without those that do not fit into a terminal."""
     kept = dict(parts)
     for name in LESS_AND_LESS:
         if len("  ".join(kept.values())) < columns:
@@ -320,12 +320,12 @@ def fitting(parts: Mapping[str, str], columns: int) -> str:
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Return True where somebody watches a stream live: in a terminal that can move its cursor, not of a CI machine."""
+    """Return True where somebody watches a stream live: in a terminal that can move its cursor, outside CI."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 def coloured(text: str, trouble: bool, stream: TextIO) -> str:
-    """Text in yellow where it tells of trouble, else in green, in a terminal whose user did not ask for NO_COLOR."""
+    """The text in yellow for trouble, else in green, in a terminal without NO_COLOR."""
     if not is_watched(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"

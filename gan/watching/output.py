@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """Something else that shows a run, such as a page in a browser. It must take at once all that it is given.
+    """Something else that shows a run, such as a page in a browser. Its methods must return at once.
 
     A thread may read what is kept, under the lock.
     """
@@ -29,7 +29,7 @@ class Output:
         self.lock = threading.Lock()
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl; gives back lines for the user."""
+        """Take a row of log.jsonl; returns lines for the user."""
         with self.lock:
             self.curves.add(row)
             told, self.notices = self.notices, []
@@ -51,10 +51,10 @@ class Output:
             self.spread = real, fake
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take the diagnosis of the curves, each time that there is a new one."""
+        """Take each new diagnosis of the curves."""
         with self.lock:
             self.verdict = diagnosis
 
     def close(self) -> list[str]:
-        """Show the last state; gives back lines for the user."""
+        """Show the last state; returns lines for the user."""
         raise NotImplementedError

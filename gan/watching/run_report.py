@@ -1,4 +1,4 @@
-"""A run as one page that needs nothing else: report.html in its folder, rewritten while it trains."""
+"""A run as one self-contained page: report.html in its folder, rewritten while it trains."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gan.files import as_word, write_text
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
-SHARE = 0.003  # rewriting takes this share of the time, about: it waits until it does
+SHARE = 0.003  # approximate share of the time for rewriting the page
 INTERVAL, LONGEST = 10.0, 180.0  # seconds between rewritings, at least and at most
-POINTS = 250  # points of a curve that are drawn
-TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time; latents in a row of a grid
-REFRESH = 30  # seconds after which a browser looks at the page again while the run trains
+POINTS = 250  # most plotted points of a curve
+TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time, and latents in a row
+REFRESH = 30  # seconds after which a browser reloads the page while the run trains
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -47,8 +47,8 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
 <img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></figure>
 {% endmacro %}
 <h1>{{ name }}</h1>
-<p class=quiet>{{ measured }}{% if training and measured %}It trains, and this page is rewritten every two or three
-minutes; last {{ now }}. Where that is long ago it was killed, and <code>{{ again }}</code> goes on from its last save.
+<p class=quiet>{{ measured }}{% if training and measured %}The run is training, and this page is rewritten every two or
+three minutes; last {{ now }}. If that is long ago, the run was killed; <code>{{ again }}</code> resumes its last save.
 {%- else %}{{ "Written" if measured else "Nothing measured yet." }} {{ now }}{% endif %}</p>
 {% if verdict %}
 <p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
@@ -74,11 +74,11 @@ class RunReport(Output):
         self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl, and write the page when its time has come."""
+        """Take a row of log.jsonl, and write the page when it is due; returns lines for the user."""
         super().row(row)
         if time.perf_counter() < self.due:
             return []
-        with contextlib.suppress(Exception):  # it finds no folder to write its cache to, say: then the page says so
+        with contextlib.suppress(Exception):  # it may find no folder for its cache: then writing the page says so
             import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
         since = time.perf_counter()
         told = self._write(training=True)
@@ -87,7 +87,7 @@ class RunReport(Output):
         return told
 
     def close(self) -> list[str]:
-        """Write the page for the last time."""
+        """Write the page for the last time; returns lines for the user."""
         return self._write(training=False)
 
     def _write(self, training: bool) -> list[str]:
@@ -96,8 +96,8 @@ class RunReport(Output):
             write_text(self.path, self._page(training))
         except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
             self.said = (
-                f"could not write {self.path}: {error}; training goes on, log.jsonl has it all, and it is tried again; "
-                f"see that there is room and that {self.path.parent} can be written to"
+                f"could not write {self.path}: {error}; training goes on and tries again; log.jsonl has all "
+                f"numbers; make room on the disk, and make {self.path.parent} writable"
             )
         return [self.said] if self.said not in ("", before) else []
 
@@ -122,7 +122,7 @@ class RunReport(Output):
         )
 
     def _over_time(self, training: bool) -> list[tuple[str, np.ndarray]]:
-        """The first row of some of the grids, one below another, as a picture with its title; or none."""
+        """The first rows of some of the grids, one below another, as a picture with its title; or an empty list."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
             return []
@@ -166,7 +166,7 @@ def _first_row(file: Path) -> np.ndarray:
 
 
 def _drawing(draw: Any) -> bytes:
-    """A drawing as an SVG file; `draw` fills its axes."""
+    """A plot as an SVG file; `draw` fills its axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -207,6 +207,6 @@ def short_number(value: float) -> str:
 
 
 def _thinned(values: np.ndarray, most: int) -> np.ndarray:
-    """Means of neighbours, so that there are at most so many."""
+    """Means of neighbouring values, at most `most` of them."""
     each = -(-len(values) // most)
     return np.array([values[i : i + each].mean() for i in range(0, len(values), each)])

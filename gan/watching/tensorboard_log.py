@@ -1,4 +1,4 @@
-"""A run for TensorBoard: the columns of log.jsonl under their names, the pictures, the options."""
+"""A run for TensorBoard: the columns of log.jsonl under their names, pictures and options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gan.watching.output import Output
 
 
 def writer_class() -> Callable[..., Any]:
-    """What writes event files: torch's SummaryWriter.
+    """Import torch's SummaryWriter, which writes event files.
 
     Raises:
         ConfigError: the package tensorboard is not installed.
@@ -30,7 +30,7 @@ def writer_class() -> Callable[..., Any]:
 
 
 class TensorBoardLog(Output):
-    """Writes event files into a folder. What earlier sittings wrote stays there, and what they did not is added."""
+    """Writes event files into a folder. Rows of earlier sittings stay, and missing ones are added."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class TensorBoardLog(Output):
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
-        self.written = _steps_in(folder)  # the steps whose rows the files have
-        self.step = 0  # where the run was taken up, or taken back to
+        self.written = _steps_in(folder)  # steps whose rows are in the files
+        self.step = 0  # that the run was resumed from or rolled back to
 
     def rewind(self, step: int) -> None:
-        """Take back what is newer than `step`, with the next thing that is written; what is to be told stays so."""
+        """Discard what is newer than `step` with the next write; notices for the user stay."""
         self._close()
         self.step, self.kind = step, "early"
         self.written = {s for s in self.written if s <= step}
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl, unless the files have it from an earlier sitting; gives back what to tell."""
+        """Take a row of log.jsonl unless the files already have it; returns lines for the user."""
         step = int(row["step"])
         if step not in self.written:
             self._open()
@@ -69,14 +69,14 @@ class TensorBoardLog(Output):
         self._write("add_image", name, pixels, step, dataformats="HWC")
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take what the curves mean; written where it has become another."""
+        """Take the diagnosis of the curves; written when it changes."""
         if diagnosis.kind != self.kind:
             self.kind = diagnosis.kind
             self._open()
             self._write("add_text", "how it is going", f"{diagnosis.short}: {diagnosis.text}", step)
 
     def close(self) -> list[str]:
-        """Write all there is; gives back what to tell."""
+        """Finish the files; returns lines for the user."""
         self._close()
         told, self.notices = self.notices, []
         return told
@@ -86,7 +86,7 @@ class TensorBoardLog(Output):
         self.writer = None
 
     def _open(self) -> None:
-        """Begin a new file, if none is open, which takes back what is newer than where the run was taken up."""
+        """Begin a file if none is open; it discards what is newer than the step that the run was resumed from."""
         if self.writer is not None or self.failed:
             return
         new = not any(self.folder.glob("events.*"))
@@ -115,7 +115,7 @@ class TensorBoardLog(Output):
 
 
 def _steps_in(folder: Path) -> set[int]:
-    """The steps of the rows in a folder's event files, in the order they were written; what was taken back is not."""
+    """The steps of the rows in a folder's event files, without discarded ones."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     steps: set[int] = set()

@@ -1,7 +1,7 @@
-"""The files that visdom's page loads beside its own: from the CDN where it can be reached, or through npm.
+"""The further files that visdom's page loads, from the CDN where it can be reached, or through npm.
 
 They are kept in the user's cache folder, so that the page needs no internet afterwards. Each must have the digest
-written here: what anybody else delivers is not served. Knows nothing of visdom's server.
+written here; other content is not served. Knows nothing of visdom's server.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import platformdirs
 from gan.files import replacing
 
 CDN = "https://unpkg.com"
-MARK = "animegan"  # a file that no other visdom server has, by which runs know one that another run has started
-CDN_SECONDS = 60.0  # how long fetching all files may take; one that does not answer within 5 seconds ends it
+MARK = "animegan"  # a file that marks the visdom servers that runs of this program have started
+CDN_SECONDS = 60.0  # for fetching all files, at most; a request without an answer for 5 seconds ends it too
 
 
 class Asset(NamedTuple):
@@ -79,12 +79,12 @@ mathjax 2.7.5 jax/output/SVG/config.js js/mathjax/2.7.5/jax/output/SVG/config.js
 
 
 def folder() -> Path:
-    """Where the files are kept, in the user's cache folder; may not exist."""
+    """The folder of the files in the user's cache; it may not exist."""
     return platformdirs.user_cache_path("animegan", appauthor=False) / "visdom-page"
 
 
 def missing(static: Path) -> list[Asset]:
-    """Which files a folder lacks, or has with another content."""
+    """The files that a folder lacks or has with other content."""
     places = ((asset, static / asset.place) for asset in ASSETS)
     return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
 
@@ -93,7 +93,7 @@ def page(own: Path) -> Path | None:
     """Complete the page's folder with the files that come with visdom.
 
     Returns:
-        A folder with everything the page loads; None where the files are neither kept nor to be had from the CDN.
+        A folder with everything the page loads; None where the files are neither cached nor on a CDN that answers.
 
     Raises:
         OSError: the cache folder cannot be written.
@@ -112,7 +112,7 @@ def page(own: Path) -> Path | None:
 
 
 def _renew(source: str, target: str) -> None:
-    """Copy a file that is new or has changed; a server may be reading it."""
+    """Copy a file if it is new or has changed; a server may be reading it."""
     if not (os.path.isfile(target) and filecmp.cmp(source, target, shallow=False)):
         with replacing(Path(target)) as temporary:
             shutil.copyfile(source, temporary)
@@ -185,7 +185,7 @@ def _npm() -> list[str] | None:
 
 
 def _keep(asset: Asset, static: Path, content: bytes) -> bool:
-    """Write a file into the cache if it is the right one."""
+    """Write a file into the cache if its digest is right."""
     if not _is_good(asset, content):
         return False
     with replacing(static / asset.place) as temporary:
@@ -198,7 +198,7 @@ def _is_good(asset: Asset, content: bytes) -> bool:
 
 
 def main() -> int:
-    """What `make vis-assets` does."""
+    """Run `make vis-assets`."""
     try:
         if missing(folder()):
             from_npm(folder())

@@ -1,7 +1,7 @@
 """The visdom page of a run: its server and its panes. The only module that imports visdom.
 
-The loop hands over what there is to show and goes on; a thread sends the whole page every few seconds. So a server
-that is slow, dead or new again changes nothing in the training, and the next sending makes the page whole.
+The training loop hands over what to show and goes on; a thread sends the whole page every few seconds. A slow, dead or
+restarted server changes nothing in the training, and the next update completes the page.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from gan.watching.output import Output
 if TYPE_CHECKING:
     from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
 
-INTERVAL = 6.0  # seconds between sendings, at least
-SHARE = 0.004  # sendings may take this share of the time; the interval grows until they keep to it
-TIMEOUT = 10.0  # seconds that a server may take for an answer
-STARTING = 20.0  # seconds that a server, and the import of its client, may take to start
-CLOSING = 6.0  # seconds that the last sending may take
-WIDTH, HEIGHT = 460, 330  # of a pane, pixels: three beside each other on a usual screen
+INTERVAL = 6.0  # seconds between updates, at least
+SHARE = 0.004  # largest share of the time for updates; the interval grows until they keep to it
+TIMEOUT = 10.0  # most seconds for a server's answer
+STARTING = 20.0  # most seconds for the start of a server, or of its client
+CLOSING = 6.0  # most seconds for the last update
+WIDTH, HEIGHT = 460, 330  # size of a pane, pixels: three fit beside each other on a usual screen
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
@@ -51,9 +51,9 @@ COMPARED = {
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),
 }
-"""Columns of which runs in one environment are compared: title, unit, whether smoothed."""
+"""Columns by which runs in one environment are compared: title, unit, whether smoothed."""
 
-BLANK = np.full((64, 64, 3), 235, np.uint8)  # keeps the place of a picture that is not there yet
+BLANK = np.full((64, 64, 3), 235, np.uint8)  # placeholder of a picture that is not there yet
 PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
 
 
@@ -63,11 +63,11 @@ class Page(Output):
     Args:
         address, port: of the server: http://localhost, 8097.
         env: name of the environment.
-        run: name of the run. In an environment of another name, which other runs may share, it stands before the
-            names of the panes, and its curves are also in panes that compare the runs.
+        run: name of the run. If the environment has another name, other runs may share it: then panes begin with
+            the run's name, and further panes compare the runs.
         options: shown as text.
-        server: the process to end with the page, where we started one.
-        heir: starts one where that of another run, which is used, has ended with it.
+        server: our own server, if any, which ends with the page.
+        heir: starts a server of our own when that of another run has ended.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Page(Output):
             self.server.close()
         return []
 
-    # What the thread does.
+    # Run by the thread.
 
     def _work(self) -> None:
         try:
@@ -122,18 +122,18 @@ class Page(Output):
             self.wake.wait(max(INTERVAL, (time.thread_time() - began) / SHARE))
 
     def _notice(self, error: Exception | None) -> None:
-        """Say, once, that sending fails, and once that it succeeds again."""
+        """Tell the user once that updates fail, and once that they succeed again."""
         if (error is not None) == self.lost:
             return
         self.lost = error is not None
         where = f"{self.address}:{self.port}"
         if error is None:
-            told = f"the visdom server at {where} answers again; the page is whole"
+            told = f"the visdom server at {where} answers again; the page is complete"
         elif isinstance(error, OSError):
-            told = f"the visdom server at {where} does not answer; training goes on, and its page will be whole again"
+            told = f"the visdom server at {where} does not answer; training goes on, and the page is completed later"
         else:
             why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-            told = f"the visdom page cannot be drawn ({why}); training goes on, log.jsonl has it all"
+            told = f"the visdom page cannot be updated ({why}); training goes on, log.jsonl has it all"
         with self.lock:
             self.notices.append(told)
 
@@ -167,7 +167,7 @@ class Page(Output):
             self.client.save([self.env])
 
     def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
-        """Where a pane goes and how it looks, with the run's name where others may be in the environment."""
+        """The arguments of a pane, with the run's name where other runs may share the environment."""
         if not self.shared:
             return {"win": name, "env": self.env, "opts": dict(look)}
         return {"win": f"{self.run} {name}", "env": self.env, "opts": {**look, "title": f"{self.run}: {look['title']}"}}
@@ -213,7 +213,7 @@ class Page(Output):
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
 
     def _compare(self, column: str, images_seen: np.ndarray, values: np.ndarray) -> None:
-        """Put a curve of this run beside those of others that share the environment."""
+        """Add a curve of this run to those of other runs in the environment."""
         title, unit, smooth = COMPARED[column]
         values = smoothed(values) if smooth else values
         window, name = {"win": f"all {column}", "env": self.env}, self.run
@@ -224,7 +224,7 @@ class Page(Output):
 
 
 def curve_look(title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, ...]] | None) -> dict[str, Any]:
-    """How curves are shown; without colours they get plotly's."""
+    """The look of curves; without colours they get plotly's."""
     look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
     look |= {"width": WIDTH, "height": HEIGHT}
     return look if colours is None else {**look, "linecolor": np.array(colours)}
@@ -236,7 +236,7 @@ def colour(i: int, opacity: float = 1.0) -> str:
 
 
 def verdict_text(diagnosis: Diagnosis | None) -> str:
-    """What the curves mean, in HTML."""
+    """A diagnosis in HTML."""
     if diagnosis is None:
         return "Too early to say."
     edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
@@ -247,7 +247,7 @@ def verdict_text(diagnosis: Diagnosis | None) -> str:
 
 
 def connect(address: str, port: int, env: str) -> Any:
-    """Make a client of visdom's that prints nothing, listens to nothing, and raises ConnectionError in time."""
+    """Make a visdom client that prints nothing, opens no socket, and raises ConnectionError in time."""
     logging.getLogger("visdom").setLevel(logging.CRITICAL)
     import visdom
     from requests.adapters import HTTPAdapter
@@ -289,7 +289,7 @@ class Server:
             return subprocess.Popen(words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log, **group)
 
     def wait(self) -> bool:
-        """Wait until it answers; whether it does."""
+        """Wait until it answers; returns whether it does."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until and self.process.poll() is None:
             if is_visdom("http://127.0.0.1", self.port):
@@ -298,7 +298,7 @@ class Server:
         return False
 
     def restart(self) -> bool:
-        """Start it again if it has died, ever less often; whether it was."""
+        """Start it again if it has died, less and less often; returns whether it answers."""
         if self.closed or self.process.poll() is None or time.monotonic() < self.retry_at or is_taken(self.port):
             return False
         self.pause = min(2 * self.pause, 60)
@@ -338,7 +338,7 @@ def is_visdom(address: str, port: int) -> bool:
 
 
 def is_ours(address: str, port: int) -> bool:
-    """Whether the visdom server there was started by another run, with whose end it ends."""
+    """Whether the visdom server there was started by another run and ends with it."""
     return _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
 
 
@@ -378,7 +378,9 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None
         return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
     if not local:
-        told = f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills when it does"
+        told = (
+            f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills once one does"
+        )
         return Page(address, port, env, run, options), told
     free = next((p for p in range(port, port + 20) if not is_taken(p)), None)
     try:
@@ -400,7 +402,7 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
 
 
 def where(address: str, port: int, env: str, local: bool) -> str:
-    """Where to look; over ssh also how to get there from the user's own machine."""
+    """The address to open, and over ssh the command that leads there from the user's own machine."""
     told = f"watch it in a browser: {address}:{port}/env/{urllib.parse.quote(env)}"
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if local and len(connection) == 4:

@@ -1,4 +1,4 @@
-"""The visdom page in a real Chromium without any network: every pane is there and drawn."""
+"""The visdom page in a real Chromium without any network: every pane is there and filled."""
 
 import re
 import shutil
@@ -84,7 +84,7 @@ def train(
     run_here: Callable[..., subprocess.CompletedProcess[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
-    """Train a little, shown on the server; gives back what was printed."""
+    """Train a little, shown on the server; returns what was printed."""
     monkeypatch.setattr("train.LOG_EVERY", 5)
     make_faces(tmp_path / "data", 75, size=32)
 
@@ -119,7 +119,7 @@ def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]
 
 
 def check(panes: dict[str, dict[str, Any]], step: int) -> None:
-    """Every pane is there, drawn, and has a place of its own."""
+    """Every pane is there, filled, and has a place of its own."""
     samples = f"Samples, always of the same latents, step {step}"
     assert set(panes) == {samples, "Faces it learns from", "Options", "How it is going", *CURVES}
     assert "too early to say" in panes["How it is going"]["text"]

@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
-    """A folder with 160 drawn faces in `faces`, and 60 others in `others`."""
+    """A folder with 160 synthetic faces in `faces`, and 60 others in `others`."""
     folder = tmp_path_factory.mktemp("evaluate")
     make_faces(folder / "faces", 160, size=32)
     make_faces(folder / "others", 60, size=32, seed=1)
@@ -63,7 +63,7 @@ def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
     except OSError:  # a disk whose names are text
         others = "others"
     words = "--real=faces", f"--fake={others}", "--image_size=32", "--nogpu"
-    result = run_here("evaluate.py", *words, cwd=folders, drawn=True)
+    result = run_here("evaluate.py", *words, cwd=folders, plotted=True)
     assert result.returncode == 0, result.stderr
     found = numbers(folders / "evaluation.json")
     assert found["n"] == 60  # no more than there are of the others
@@ -75,7 +75,7 @@ def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
     assert found["metrics"]["coverage"]["floor"] > 0.7
     assert not found["copying"]["copied"]
     assert found["features"] in result.stdout
-    assert "numbers in other features, or with other counts, do not compare" in result.stdout
+    assert "not comparable with numbers in other features or with other counts" in result.stdout
     assert "the numbers are rough" in result.stdout  # with so few faces
     for label, *_ in METRICS.values():
         assert label in result.stdout
@@ -190,7 +190,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert f"FD {best['fd']:.1f}" in result.stdout
     assert result.stdout.count("the best so far") >= 1
 
-    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu", drawn=True)
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu", plotted=True)
     assert result.returncode == 0, result.stderr
     found = numbers(tmp_path / "evaluation.json")
     assert found["fake"] == f"checkpoints/r, {best['images_seen']:,} images seen"  # best.pt
@@ -211,7 +211,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
     assert result.returncode == 0, result.stderr
     assert "left out: checkpoints/r/step-00000020.pt" in result.stdout
-    assert "left out: checkpoints/r/released.pt: draws other faces, of 96 pixels" in result.stdout
+    assert "left out: checkpoints/r/released.pt: generates other faces, of 96 pixels" in result.stdout
     again = numbers(tmp_path / "evaluation.json")
     assert [[point["images_seen"] for point in points] for points in again["run"].values()] == [
         sorted({160, 480, best["images_seen"]}),  # best.pt is one of them
@@ -397,10 +397,10 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
             "--fake=others --real=few --image_size=32",
             "20 different real faces in few; expected at least 100, half of",
         ),
-        ("--fake=faces --real=faces --image_size=32 --pairs", "give --real=FOLDER, a folder that is not --fake"),
-        ("--fake=others --image_size=32", "give faces: --real=FOLDER"),
+        ("--fake=faces --real=faces --image_size=32 --pairs", "give --real=FOLDER, a folder other than --fake"),
+        ("--fake=others --image_size=32", "give real faces: --real=FOLDER"),
         ("--pairs --n=50", "there are none here; give --real=FOLDER"),
-        ("--image_size=64", "draws faces of 96 pixels; leave the option out"),
+        ("--image_size=64", "has faces of 96 pixels; leave the option out"),
         ("--image_size=65", "--image_size: must be one of"),
         ("--n=10", "--n: must be at least 50; got 10"),
         ("--features=inception --fid_weights=none.pth", "none.pth: cannot be opened"),

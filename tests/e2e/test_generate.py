@@ -82,7 +82,9 @@ def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
         picture.load()
 
 
-def test_a_seed_gives_the_same_face_whatever_is_drawn_with_it(small: Path, tmp_path: Path, run_here: Command) -> None:
+def test_a_seed_gives_the_same_face_whatever_is_generated_with_it(
+    small: Path, tmp_path: Path, run_here: Command
+) -> None:
     for words in (["--nogen=3", "--seed=70", "--outdir=few"], ["--nogen=150", "--seed=0", "--outdir=many"]):
         assert run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words).returncode == 0
     for seed in (70, 71, 72):

@@ -29,7 +29,7 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def drawn(seed: int, size: int = 96) -> Image.Image:
+def synthetic_face(seed: int, size: int = 96) -> Image.Image:
     return Image.fromarray(synthetic.draw(seed, size)[0])
 
 
@@ -55,38 +55,38 @@ def report_of(folder: Path, name: str = "report") -> dict[str, Any]:
 
 
 @pytest.fixture
-def pile(drawn_pile: Path, tmp_path: Path) -> Path:
+def pile(synthetic_pile: Path, tmp_path: Path) -> Path:
     """A pile to change as one likes."""
-    return Path(shutil.copytree(drawn_pile, tmp_path / "pile", symlinks=True))
+    return Path(shutil.copytree(synthetic_pile, tmp_path / "pile", symlinks=True))
 
 
 @pytest.fixture(scope="session")
-def drawn_pile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synthetic_pile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classes with clean faces, one of each defect, and a zip."""
-    folder = tmp_path_factory.mktemp("drawn") / "pile"
+    folder = tmp_path_factory.mktemp("synthetic") / "pile"
     for kind, seeds in (("blue", range(4)), ("red hair", range(4, 7))):
         (folder / kind).mkdir(parents=True)
         for seed in seeds:
-            (folder / kind / f"{seed}.png").write_bytes(encoded(drawn(seed)))
+            (folder / kind / f"{seed}.png").write_bytes(encoded(synthetic_face(seed)))
     bad = folder / "zz"
     bad.mkdir()
-    face = drawn(20)
+    face = synthetic_face(20)
     (bad / "<b>nothing.png").write_bytes(b"<html>404</html>")
-    (bad / "short.jpg").write_bytes(encoded(drawn(21), "JPEG")[:900])
+    (bad / "short.jpg").write_bytes(encoded(synthetic_face(21), "JPEG")[:900])
     (bad / "small.png").write_bytes(encoded(face.resize((24, 24))))
     (bad / "strip.png").write_bytes(encoded(face.resize((96, 300))))
     (bad / "white.png").write_bytes(encoded(Image.new("RGB", (96, 96), "white")))
     (bad / "dark.png").write_bytes(encoded(face.point([v // 12 for v in range(256)] * 3)))
     (bad / "grey.png").write_bytes(encoded(face.convert("L")))
-    (bad / "same.jpg").write_bytes(encoded(drawn(1)))  # a PNG by any other name
-    (bad / "mirrored.png").write_bytes(encoded(ImageOps.mirror(drawn(2))))
-    (bad / "again.jpg").write_bytes(encoded(drawn(3), "JPEG", quality=60))
+    (bad / "duplicate.jpg").write_bytes(encoded(synthetic_face(1)))  # a PNG by any other name
+    (bad / "mirrored.png").write_bytes(encoded(ImageOps.mirror(synthetic_face(2))))
+    (bad / "again.jpg").write_bytes(encoded(synthetic_face(3), "JPEG", quality=60))
     (bad / "huge.png").write_bytes(encoded(Image.new("1", (20_000, 20_000))))
     (bad / "away.png").symlink_to("/etc/hostname")
     (bad / "notes.txt").write_text("not a picture")
     with zipfile.ZipFile(folder / "more.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("green/8.png", encoded(drawn(8)))
-        archive.writestr("../out.png", encoded(drawn(9)))
+        archive.writestr("green/8.png", encoded(synthetic_face(8)))
+        archive.writestr("../out.png", encoded(synthetic_face(9)))
         archive.writestr("bomb.png", bytes(30_000_000))
     return folder
 
@@ -107,9 +107,9 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         "zz/white.png": "blank",
         "zz/dark.png": "dark",
         "zz/grey.png": "grey",
-        "zz/same.jpg": "same",
-        "zz/mirrored.png": "alike",
-        "zz/again.jpg": "alike",
+        "zz/duplicate.jpg": "duplicate",
+        "zz/mirrored.png": "near_duplicate",
+        "zz/again.jpg": "near_duplicate",
         "zz/huge.png": "refused",
         "zz/away.png": "refused",
         "more.zip/../out.png": "refused",
@@ -122,7 +122,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
     assert written == {row["file"] for row in report["manifest"]}
     by_folder = sorted(Path(name).parent.as_posix() for name in written)
     assert by_folder == ["blue"] * 4 + ["green"] + ["red_hair"] * 3  # classes stay classes
-    originals = set(contents(pile).values()) | {hashlib.sha256(encoded(drawn(8))).hexdigest()}
+    originals = set(contents(pile).values()) | {hashlib.sha256(encoded(synthetic_face(8))).hexdigest()}
     for row in report["manifest"]:
         digest = hashlib.sha256((out / row["file"]).read_bytes()).hexdigest()
         assert row["sha256"] == digest
@@ -170,10 +170,10 @@ def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
     assert run_here("prepare.py", "pile", "--out=faces", "--nogpu", "--keep=grey,small").returncode == 0
     first = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
     assert {"grey", "small"} <= {path.name.partition("-")[0] for path in first}
-    (out / "mine.png").write_bytes(encoded(drawn(50)))
+    (out / "mine.png").write_bytes(encoded(synthetic_face(50)))
     changed = [next(path for path in first if path.name.startswith(name)) for name in ("small-", "5-")]
     for path in changed:
-        path.write_bytes(encoded(drawn(51)))
+        path.write_bytes(encoded(synthetic_face(51)))
 
     for _ in range(2):
         done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
@@ -196,13 +196,13 @@ def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
     assert "faces of earlier calls, from other pictures, stay in faces" in done.stdout
     third = set(out.rglob("*.png"))
     assert third >= second.keys()
-    assert all(path.read_bytes() == encoded(drawn(51)) for path in changed)  # whoever changes a face keeps it
+    assert all(path.read_bytes() == encoded(synthetic_face(51)) for path in changed)  # whoever changes a face keeps it
 
 
 def test_faces_of_pictures_that_can_no_longer_be_read_stay(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "pile").mkdir()
     for seed in range(3):
-        drawn(seed).save(tmp_path / f"pile/{seed}.png")
+        synthetic_face(seed).save(tmp_path / f"pile/{seed}.png")
     assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
     before = contents(tmp_path / "faces")
     whole = (tmp_path / "pile/1.png").read_bytes()
@@ -246,15 +246,15 @@ def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) ->
     pile, victim = tmp_path / "pile", tmp_path / "victim"
     (pile / "k").mkdir(parents=True)
     victim.mkdir()
-    (pile / "k/0.png").write_bytes(encoded(drawn(0)))
+    (pile / "k/0.png").write_bytes(encoded(synthetic_face(0)))
     (tmp_path / "faces").mkdir()
     (tmp_path / "faces/k").symlink_to(victim)
     with zipfile.ZipFile(pile / "deep.zip", "w") as archive:
-        archive.writestr("d/" * 2000 + "x.png", encoded(drawn(1)))
-        archive.writestr("C++/a.png", encoded(drawn(2)))
-        archive.writestr("C#/a.png", encoded(drawn(3)))
-        archive.writestr("con/../con/aux.png", encoded(drawn(4)))
-        archive.writestr("/abs.png", encoded(drawn(5)))
+        archive.writestr("d/" * 2000 + "x.png", encoded(synthetic_face(1)))
+        archive.writestr("C++/a.png", encoded(synthetic_face(2)))
+        archive.writestr("C#/a.png", encoded(synthetic_face(3)))
+        archive.writestr("con/../con/aux.png", encoded(synthetic_face(4)))
+        archive.writestr("/abs.png", encoded(synthetic_face(5)))
     lying = zipfile.ZipInfo("lying.png")
     lying.compress_type = zipfile.ZIP_BZIP2
     with zipfile.ZipFile(pile / "lying.zip", "w") as archive:
@@ -286,7 +286,7 @@ def test_names_that_are_no_text(tmp_path: Path, run_command: Command) -> None:
     os.mkdir(folder)
     for seed in range(2):
         with open(folder + b"/\xe9%d.png" % seed, "wb") as file:
-            file.write(encoded(drawn(seed)))
+            file.write(encoded(synthetic_face(seed)))
     name = os.fsdecode(folder)
     done = run_command("prepare.py", name, "--out=faces", "--nogpu", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
@@ -297,8 +297,8 @@ def test_names_that_are_no_text(tmp_path: Path, run_command: Command) -> None:
 def test_what_is_kept_of_one_kind_may_still_be_left_out_for_another(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "pile").mkdir()
     Image.new("RGB", (30, 30)).save(tmp_path / "pile/black.png")
-    drawn(0).resize((30, 30)).save(tmp_path / "pile/small.png")
-    drawn(1).save(tmp_path / "pile/fine.png")
+    synthetic_face(0).resize((30, 30)).save(tmp_path / "pile/small.png")
+    synthetic_face(1).save(tmp_path / "pile/fine.png")
     done = run_here("prepare.py", "pile", "--dry_run", "--keep=small", "--nogpu")
     assert done.returncode == 0, done.stderr
     assert report_of(tmp_path)["counts"]["kept"] == 2
@@ -312,7 +312,7 @@ def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
 ) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
-    drawn(3).resize(size).save(tmp_path / "large.jpg", exif=exif)
+    synthetic_face(3).resize(size).save(tmp_path / "large.jpg", exif=exif)
     done = run_here("prepare.py", "large.jpg", "--out=faces", "--centre", "--nogpu")
     assert done.returncode == 0, done.stderr
     (row,) = report_of(tmp_path)["manifest"]
@@ -329,9 +329,9 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
 ) -> None:
     (tmp_path / "pile").mkdir()
     for seed in range(150):
-        face = drawn(seed, 64).resize((400, 400))
+        face = synthetic_face(seed, 64).resize((400, 400))
         face.save(tmp_path / f"pile/{seed:03d}.jpg", quality=95)
-    words = ["prepare.py", "pile", "--out=faces", "--nogpu", "--centre", "--keep=same,alike,odd"]
+    words = ["prepare.py", "pile", "--out=faces", "--nogpu", "--centre", "--keep=duplicate,near_duplicate,outlier"]
     command = [sys.executable, ROOT / words[0], *words[1:], "--num_workers=2"]
     process = subprocess.Popen(
         command,
@@ -369,12 +369,12 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
 def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "manga").mkdir()
     for seed in range(5):
-        (tmp_path / f"manga/{seed}.png").write_bytes(encoded(drawn(seed).convert("L")))
-    (tmp_path / "manga/5.png").write_bytes(encoded(drawn(5)))
+        (tmp_path / f"manga/{seed}.png").write_bytes(encoded(synthetic_face(seed).convert("L")))
+    (tmp_path / "manga/5.png").write_bytes(encoded(synthetic_face(5)))
     done = run_here("prepare.py", "manga", "--dry_run", "--nogpu")
     assert done.returncode == 0
     assert report_of(tmp_path)["counts"]["kept"] == 6
-    assert "5 grey        kept" in done.stdout
+    assert "5 grey            kept" in done.stdout
 
 
 def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_kept(
@@ -382,9 +382,9 @@ def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_
 ) -> None:
     (tmp_path / "pile").mkdir()
     for seed in range(7):
-        face = drawn(seed, 96 if seed < 3 else 40)
+        face = synthetic_face(seed, 96 if seed < 3 else 40)
         (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face if seed else face.convert("L")))
-    (tmp_path / "pile/1.png").write_bytes(encoded(drawn(1).convert("L")))
+    (tmp_path / "pile/1.png").write_bytes(encoded(synthetic_face(1).convert("L")))
     assert run_here("prepare.py", "pile", "--dry_run", "--nogpu").returncode == 0
     assert report_of(tmp_path)["found"] == {"small": 4, "grey": 2}
     assert report_of(tmp_path)["counts"]["kept"] == 1
@@ -393,7 +393,7 @@ def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_
 def test_a_black_bar_below_is_left_out_unless_it_is_wanted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "pile").mkdir()
     for seed in range(3):
-        face = drawn(seed)
+        face = synthetic_face(seed)
         face.paste((0, 0, 0), (0, 80, 96, 96))
         (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face))
     words = "prepare.py", "pile", "--dry_run", "--nogpu"
@@ -403,33 +403,33 @@ def test_a_black_bar_below_is_left_out_unless_it_is_wanted(tmp_path: Path, run_h
     assert report_of(tmp_path)["counts"]["kept"] == 3
 
 
-def test_odd_pictures_are_found_where_others_before_them_cannot_be_read(
+def test_outliers_are_found_where_others_before_them_cannot_be_read(
     tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command
 ) -> None:
     make_faces(tmp_path / "pile", 205, size=64)
     (tmp_path / "pile/a.png").write_bytes(b"no picture")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    Image.fromarray(noise).save(tmp_path / "pile/odd.png")
-    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--keep=same,alike").returncode == 0
+    Image.fromarray(noise).save(tmp_path / "pile/outlier.png")
+    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--keep=duplicate,near_duplicate").returncode == 0
     kinds = {Path(found["file"]).name: found["kind"] for found in report_of(tmp_path)["findings"]}
     assert kinds.pop("a.png") == "unreadable"
-    assert kinds.pop("odd.png") == "odd"
+    assert kinds.pop("outlier.png") == "outlier"
     assert len(kinds) < 10
-    assert set(kinds.values()) <= {"odd"}
+    assert set(kinds.values()) <= {"outlier"}
 
 
 def test_pictures_of_the_same_name_elsewhere_are_others(tmp_path: Path, run_here: Command) -> None:
     for place, seeds in (("one", (0, 1)), ("two", (2, 3))):
         (tmp_path / place / "pics").mkdir(parents=True)
         for name, seed in enumerate(seeds):
-            (tmp_path / place / f"pics/{name}.png").write_bytes(encoded(drawn(seed)))
+            (tmp_path / place / f"pics/{name}.png").write_bytes(encoded(synthetic_face(seed)))
         out = tmp_path / "faces"
         assert run_here("prepare.py", "pics", f"--out={out}", "--nogpu", cwd=tmp_path / place).returncode == 0
     assert len(list(out.glob("*.png"))) == 4
     # The same ones, named from elsewhere.
     words = "prepare.py", "one/pics", "--out=faces", "--nogpu", "--min_size=200"
     done = run_here(*words, cwd=tmp_path)
-    assert "2 faces of an earlier call removed from faces" in done.stdout
+    assert "2 faces of an earlier call deleted from faces" in done.stdout
     assert len(list(out.glob("*.png"))) == 2
 
 
@@ -438,7 +438,7 @@ def test_a_call_stopped_while_it_moves_faces_and_one_without_its_manifest_touch_
 ) -> None:
     (tmp_path / "pile").mkdir()
     for seed in range(3):
-        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(drawn(seed)))
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(synthetic_face(seed)))
     words = "prepare.py", "pile", "--out=faces", "--nogpu"
     assert run_here(*words).returncode == 0
     before, manifest = contents(tmp_path / "faces"), tmp_path / "faces/manifest.json"
@@ -447,7 +447,7 @@ def test_a_call_stopped_while_it_moves_faces_and_one_without_its_manifest_touch_
     assert run_here(*words).returncode == 0
     assert contents(tmp_path / "faces") == before
 
-    changed = encoded(drawn(9))
+    changed = encoded(synthetic_face(9))
     first.write_bytes(changed)
     manifest.unlink()
     assert run_here(*words).returncode == 0
@@ -457,18 +457,18 @@ def test_a_call_stopped_while_it_moves_faces_and_one_without_its_manifest_touch_
 
 def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile").mkdir()
-    (tmp_path / "my pile/0.png").write_bytes(encoded(drawn(0)))
+    (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
     done = run_here("prepare.py", "my pile", "--out=my faces", "--nogpu")
     assert "python train.py --data_path='my faces'\n" in done.stdout
 
 
 def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:
-    frames = [drawn(seed) for seed in range(3)]
+    frames = [synthetic_face(seed) for seed in range(3)]
     frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
     turned = Image.Exif()
     turned[0x0112] = 6
     wide = Image.new("RGB", (160, 120), "white")
-    wide.paste(drawn(9).resize((120, 120)), (20, 0))
+    wide.paste(synthetic_face(9).resize((120, 120)), (20, 0))
     wide.save(tmp_path / "turned.jpg", exif=turned)
     done = run_here("prepare.py", "film.gif", "turned.jpg", "--out=faces", "--centre", "--nogpu")
     assert done.returncode == 0, done.stderr
@@ -519,7 +519,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         "nobody.png",
         "--out=faces",
         "--detect=bright.xml",
-        "--keep=alike,blank,grey",
+        "--keep=near_duplicate,blank,grey",
         "--nogpu",
     ]
 
@@ -546,22 +546,23 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         (["pile", ""], "an empty word stands where a folder"),
         (["gone"], "gone does not exist; expected a folder"),
         (["empty"], "no pictures in empty"),
-        (["pile", "--out=pile"], "--out=pile is, or holds, the source pile"),
+        (["pile", "--out=pile"], "--out=pile is, or contains, the source pile"),
         (["pile", "--out=pile/blue"], "--out=pile/blue lies in the source pile and holds files of yours"),
-        (["pile/blue", "--out=pile"], "--out=pile is, or holds, the source pile/blue"),
+        (["pile/blue", "--out=pile"], "--out=pile is, or contains, the source pile/blue"),
         (["pile", "--out=pile/blue/0.png"], "is a file; expected a folder"),
         (["pile", "--keep=grey,unreadable"], "--keep: expected some of small, narrow"),
+        (["pile", "--keep=grey,odd"], "--keep: odd is now called outlier; write that"),
         (["pile", "--detect"], "--detect needs a value: --detect=PATH"),
         (["pile", "--detect=x.xml", "--centre"], "--detect and --centre both say what to cut"),
         (["pile", "--cascade=x.xml"], "--cascade is gone: --detect takes the file; write --detect=FILE"),
         (["pile", "--detect=gone.xml"], "gone.xml does not exist; for anime faces there is"),
-        (["pile", "--detect=pile/blue/0.png"], "is no cascade that OpenCV can read"),
+        (["pile", "--detect=pile/blue/0.png"], "is not a cascade that OpenCV can read"),
         (["pile", "--report=pile/blue/report.html"], "pile/blue/report.html would lie in a source"),
-        (["pile", "--report=mine.html"], "mine.html exists and is no report of an earlier call"),
-        (["pile", "--report=other.html"], "other.json exists and is no report of an earlier call"),
-        (["pile", "--report=data/faces/manifest.html"], "manifest.json exists and is no report"),
-        (["pile", "--out=taken"], "manifest.json exists and names no faces of an earlier call; give another folder"),
-        (["pile", "--report=mine.html/report.html"], "mine.html is no writable folder"),
+        (["pile", "--report=mine.html"], "mine.html exists and is not a report of prepare.py"),
+        (["pile", "--report=other.html"], "other.json exists and is not a report of prepare.py"),
+        (["pile", "--report=data/faces/manifest.html"], "manifest.json exists and is not a report"),
+        (["pile", "--out=taken"], "manifest.json exists and was not written by prepare.py; give another folder"),
+        (["pile", "--report=mine.html/report.html"], "mine.html is not a writable folder"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
     ],
@@ -600,5 +601,5 @@ def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here
     (pile / "blue/broken.jpg").write_bytes(b"no picture")
     done = run_here("train.py", "--data_path=pile", "--run=b", *words)
     assert "files rejected: 1;" in done.stdout
-    assert "exact copies of other faces: 1\n" in done.stdout
+    assert "exact duplicates of other faces: 1\n" in done.stdout
     assert "python prepare.py pile --out=FOLDER" in done.stdout

@@ -105,13 +105,13 @@ def test_benchmarks_run_as_modules() -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_that_draw_run_as_written(
+def test_the_commands_that_generate_run_as_written(
     tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     documents = ("README.md", "docs/guide.md", "docs/install.md", "docs/faq.md")
-    drawing = [words for document in documents for words in commands(document) if words[0] == "generate.py"]
+    generating = [words for document in documents for words in commands(document) if words[0] == "generate.py"]
     others = ("--checkpoint", "--timelapse", "--netg_path")
-    released = [words for words in drawing if not any(word.startswith(others) for word in words)]
+    released = [words for words in generating if not any(word.startswith(others) for word in words)]
     assert len(released) >= 4
     for words in {tuple(words) for words in released}:
         result = run_here(*("100" if word == "1000" else word for word in words))

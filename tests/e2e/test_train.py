@@ -279,14 +279,14 @@ def test_two_new_runs_of_one_name_do_not_overwrite_each_other(
     tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "checkpoints/a/config.json"
-    choose = preparing.choose_faces
+    choose = preparing.select_faces
 
     def while_another_begins(*prepared: Any) -> Any:
         config.parent.mkdir(parents=True)
         config.write_text("another's")
         return choose(*prepared)
 
-    monkeypatch.setattr(preparing, "choose_faces", while_another_begins)
+    monkeypatch.setattr(preparing, "select_faces", while_another_begins)
     result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=1")
     assert result.returncode == 2
     assert "--run: checkpoints/a exists; choose another name" in one_line(result.stderr)
@@ -309,14 +309,14 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     monkeypatch.setattr(
         preparing,
         "open_probe",
-        lambda of: probed.append((len(of.training), len(of.typical_held_out))) or ask(of),
+        lambda of: probed.append((len(of.training), len(of.selected_held_out))) or ask(of),
     )
     done = run_here("train.py", *words, "--run=whole", "--max_epoch=2")
     assert done.returncode == 0, done.stderr
     assert "learning from the 50% of the faces that look most whole; from all of them: --typical=1" in done.stdout
     assert run_here("train.py", *words, "--run=parted", "--max_epoch=1").returncode == 0
 
-    monkeypatch.setattr(selection, "typical", None)  # it is not chosen again
+    monkeypatch.setattr(selection, "select_instances", None)  # it is not chosen again
     done = run_here("train.py", "--resume", "--max_epoch=2")
 
     assert done.returncode == 0, done.stderr
@@ -404,7 +404,7 @@ def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
     told = run_here("train.py", *words, "--run=b", "--max_epoch=1", cwd=again)
     assert told.returncode == 0, told.stderr
     options = " ".join(f"--{name}={value}" for name, value in FEW.items())
-    assert f"75 faces are few, so that the discriminator may learn them by heart; chosen: {options}\n" in told.stdout
+    assert f"75 faces are few, so the discriminator may learn them by heart; chosen: {options}\n" in told.stdout
     assert run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=again).returncode == 0
     assert run_here("train.py", *words, "--run=c", "--max_epoch=2", cwd=again).returncode == 0
 
@@ -436,7 +436,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")
-def test_where_there_are_no_faces_it_says_so_and_takes_drawn_ones(
+def test_where_there_are_no_faces_it_says_so_and_takes_synthetic_ones(
     tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(synthetic, "FACES", 200)
@@ -447,7 +447,7 @@ def test_where_there_are_no_faces_it_says_so_and_takes_drawn_ones(
 
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "no faces under data/: training on faces drawn by the program. With pictures of your own: "
+        "no faces under data/: training on synthetic faces. With pictures of your own: "
         "python train.py --data_path=FOLDER\n"
     )
     assert json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]["data_path"] == "synthetic"
@@ -458,7 +458,7 @@ def test_where_there_are_no_faces_it_says_so_and_takes_drawn_ones(
     assert (pixels[17] == synthetic.draw(17, 32)[0]).all()
 
 
-def test_a_run_whose_faces_are_gone_is_not_taken_up_with_drawn_ones(
+def test_a_run_whose_faces_are_gone_is_not_resumed_with_synthetic_ones(
     again: Path, faces: Path, tmp_path: Path, run_here: Command
 ) -> None:
     shutil.copytree(faces, tmp_path / "data")
@@ -468,7 +468,7 @@ def test_a_run_whose_faces_are_gone_is_not_taken_up_with_drawn_ones(
     result = run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=tmp_path)
     assert result.returncode == 2
     assert "no pictures in data" in one_line(result.stderr)
-    assert "drawn" not in result.stdout
+    assert "synthetic" not in result.stdout
 
 
 def test_a_run_whose_faces_were_moved_asks_where_they_are(faces: Path, tmp_path: Path, run_here: Command) -> None:
@@ -478,7 +478,7 @@ def test_a_run_whose_faces_were_moved_asks_where_they_are(faces: Path, tmp_path:
     (tmp_path / "mine").rename(tmp_path / "moved")
     result = run_here("train.py", "--resume", "--max_epoch=2", cwd=tmp_path)
     assert result.returncode == 2
-    asked = f"mine: the run's faces are not there in {tmp_path}; say where they are: --data_path=FOLDER"
+    asked = f"mine: the run's faces are not there in {tmp_path}; give their place: --data_path=FOLDER"
     assert asked in one_line(result.stderr)
     again = run_here("train.py", "--resume", "--max_epoch=2", "--data_path=moved", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -499,7 +499,7 @@ def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Comm
 
     assert done.returncode == 2
     assert "no pictures in data" in done.stderr
-    assert "or `synthetic` for faces that the program draws" in done.stderr
+    assert "or `synthetic` for synthetic faces" in done.stderr
 
 
 def ended_in_time(run: Path, cycle: dict[str, float], minutes: float) -> None:

@@ -24,7 +24,7 @@ def collapsing(
     make_faces(tmp_path / "data", 200, size=32)
     monkeypatch.setattr(health, "EARLY_IMAGES", 2000)
     words = ["--nz=1", "--plot_every=5", "--save_every=10", "--max_epoch=15", "--run=a"]
-    done = run_here("train.py", *SMALL, *words, drawn=True)
+    done = run_here("train.py", *SMALL, *words, plotted=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

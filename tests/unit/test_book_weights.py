@@ -1,4 +1,4 @@
-"""Weights of the book's program: read in both forms, recognised by their shapes, and drawn from as the book draws."""
+"""Weights of the book's program: read in both forms, recognised by their shapes, and generating as in the book."""
 
 import itertools
 import pickle
@@ -98,7 +98,7 @@ class Trap:
 
 
 def wrong_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Write files that are no weights of the book; yields each name with words of its answer."""
+    """Write files that are not weights of the book; yields each name with words of its answer."""
     yield "gone.pth", ["No such file", "netg_200.pth"]
     (folder / "text.pth").write_text("not weights")
     yield "text.pth", ["netg_200.pth"]
@@ -113,7 +113,7 @@ def wrong_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
         pickle.dump(Trap(folder / "sprung"), file)
     yield "old-trap.pth", ["netg_200.pth"]
     torch.save(torch.zeros(3), folder / "tensor.pth")
-    yield "tensor.pth", ["no plain state dict"]
+    yield "tensor.pth", ["not a plain state dict"]
     torch.save({"layer.weight": torch.zeros(3)}, folder / "other.pth")
     yield "other.pth", ["layer.weight", "main.0.weight"]
     torch.save({"main.0.weight": torch.zeros(3, 4, 4, 4)}, folder / "one.pth")

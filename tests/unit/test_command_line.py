@@ -146,19 +146,19 @@ def test_home_folder_is_expanded() -> None:
         ("--bach_size=4", "unknown option --bach_size; did you mean --batch_size?"),
         ("--bach-size 4", "unknown option --bach-size; did you mean --batch_size?"),
         ("--BATCH_SIZE 4", "unknown option --BATCH_SIZE; did you mean --batch_size?"),
-        ("--zzz", "unknown option --zzz; --help lists them all"),
-        ("--normalize", "unknown option --normalize; --help lists them all"),
+        ("--zzz", "unknown option --zzz; --help_all lists them all"),
+        ("--normalize", "unknown option --normalize; --help_all lists them all"),
         ("--nolr1", "unknown option --nolr1; did you mean --lr1?"),
         ("--nogpuu", "unknown option --nogpuu; did you mean --nogpu?"),
         ("--noflip", "unknown option --noflip; did you mean --flip?"),
         ("-gpu", "unknown option -gpu; did you mean --gpu?"),
         ("-xgpu", "unknown option -xgpu; did you mean --gpu?"),
-        ("-g", "unknown option -g; --help lists them all"),
-        ("-b=4", "unknown option -b; --help lists them all"),
+        ("-g", "unknown option -g; --help_all lists them all"),
+        ("-b=4", "unknown option -b; --help_all lists them all"),
         ("---gpu", "unknown option ---gpu; did you mean --gpu?"),
-        ("--=4", "unknown option --; --help lists them all"),
-        ("--interactive", "unknown option --interactive; --help lists them all"),
-        ("--trace", "unknown option --trace; --help lists them all"),
+        ("--=4", "unknown option --; --help_all lists them all"),
+        ("--interactive", "unknown option --interactive; --help_all lists them all"),
+        ("--trace", "unknown option --trace; --help_all lists them all"),
         ("--completion", "unknown option --completion; did you mean --compile?"),
         ("--gpu -- --trace", "unexpected '--'; write options as --name=value"),
         ("-- --interactive", "unexpected '--'; write options as --name=value"),
@@ -212,7 +212,7 @@ def test_home_folder_is_expanded() -> None:
         ("--loss=logistic", "--loss=logistic is gone: it is bce by another name; write --loss=bce"),
         ("--to_rgb smooth", "--to_rgb=smooth is gone: slim does the same for less time; write --to_rgb=slim"),
         ("--to_rgb=smoth", "--to_rgb: expected one of book, slim; got 'smoth'"),
-        ("--cascade=a.xml", "unknown option --cascade; --help lists them all"),
+        ("--cascade=a.xml", "unknown option --cascade; --help_all lists them all"),
     ],
 )
 def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +227,13 @@ def test_what_is_gone_is_answered_with_what_takes_its_place(
     assert said == f"--{word} is gone: {RETIRED[config_type][word]}"
     for name in re.findall(r"--(\w+)", RETIRED[config_type][word]):
         assert name in options_of(config_type)
+
+
+@pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig])
+def test_a_program_without_details_lists_all_options_by_help(
+    config_type: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(capsys, "--zzz", config_type=config_type) == "unknown option --zzz; --help lists them all"
 
 
 def test_wrong_words_of_generate(capsys: pytest.CaptureFixture[str]) -> None:

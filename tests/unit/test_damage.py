@@ -22,25 +22,25 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> np.ndarray:
-    """Forty drawn faces, (40, 96, 96, 3)."""
+def synthetic_faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> np.ndarray:
+    """Forty synthetic faces, (40, 96, 96, 3)."""
     folder = tmp_path_factory.mktemp("faces")
     return np.stack([np.asarray(Image.open(path)) for path in make_faces(folder, 40, suffix=".png")])
 
 
-def test_it_judges_each_place_and_the_share_is_their_mean(drawn: np.ndarray) -> None:
-    network, faces = Damage().eval(), to_tensor(torch.from_numpy(drawn[:3]))
+def test_it_judges_each_place_and_the_share_is_their_mean(synthetic_faces: np.ndarray) -> None:
+    network, faces = Damage().eval(), to_tensor(torch.from_numpy(synthetic_faces[:3]))
     with torch.no_grad():
         places = network(faces)
         assert places.shape == (3, PLACES, PLACES)
         torch.testing.assert_close(network.share(faces), places.sigmoid().mean((1, 2)))
 
 
-def test_the_one_that_comes_with_the_program_sees_what_was_done_to_an_eye(drawn: np.ndarray) -> None:
+def test_the_one_that_comes_with_the_program_sees_what_was_done_to_an_eye(synthetic_faces: np.ndarray) -> None:
     damage = features.measuring(CPU).damage
-    before, places = damage(drawn), faults.eyes(drawn)
+    before, places = damage(synthetic_faces), faults.eyes(synthetic_faces)
     for fault in ("eye smeared", "eye erased"):
-        spoilt = damage(faults.FAULTS[fault](drawn, places, np.random.default_rng(0)))
+        spoilt = damage(faults.FAULTS[fault](synthetic_faces, places, np.random.default_rng(0)))
         assert (spoilt > before).float().mean() > 0.8
         assert spoilt.mean() > before.mean() + 0.03
 
@@ -51,8 +51,8 @@ def test_a_missing_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         features.measuring(CPU)
 
 
-def test_damage_is_where_it_says(drawn: np.ndarray) -> None:
-    faces, eyes = to_tensor(torch.from_numpy(drawn)), torch.from_numpy(faults.eyes(drawn))
+def test_damage_is_where_it_says(synthetic_faces: np.ndarray) -> None:
+    faces, eyes = to_tensor(torch.from_numpy(synthetic_faces)), torch.from_numpy(faults.eyes(synthetic_faces))
     changed, where = teaching.damage(faces, eyes, 1.0, torch.Generator().manual_seed(0))
     assert where.shape == (40, PLACES, PLACES)
     assert where.amax((1, 2)).gt(0.3).float().mean() > 0.8

@@ -224,8 +224,8 @@ def test_an_evaluator_prefers_held_out_faces_and_measures_always_alike(
 
 def test_an_evaluator_asks_for_no_samples_that_evaluating_asks_for(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler, asked = Sampler(Colour(), None, MODEL, CPU), list[int]()
-    draw = sampler.faces
-    monkeypatch.setattr(sampler, "faces", lambda seeds: asked.extend(seeds) or draw(seeds))
+    generate = sampler.faces
+    monkeypatch.setattr(sampler, "faces", lambda seeds: asked.extend(seeds) or generate(seeds))
     evaluator = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd")
     evaluator.measure()
     assert len(set(asked)) == 80

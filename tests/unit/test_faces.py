@@ -35,18 +35,18 @@ def silent(_: str) -> None:
     """Take what a pack says and drop it."""
 
 
-def drawn(seed: int, width: int = SIZE, height: int = SIZE) -> Image.Image:
+def random_picture(seed: int, width: int = SIZE, height: int = SIZE) -> Image.Image:
     """A smooth random picture, RGB, which lossy formats keep well."""
     coarse = np.random.default_rng(seed).integers(0, 256, (3, 3, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
 def put(folder: Path, *names: str) -> Path:
-    """Write a drawn picture under each name, its seed being its index; Pillow takes the format from the suffix."""
+    """Write a random picture under each name, its seed being its index; Pillow takes the format from the suffix."""
     for seed, name in enumerate(names):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        drawn(seed).save(path)
+        random_picture(seed).save(path)
     return folder
 
 
@@ -73,7 +73,7 @@ def one_face(folder: Path, data: bytes, size: int = SIZE, name: str = "a.png") -
     """The pixels that a file comes to, (size, size, 3), as int so that differences have a sign."""
     folder.mkdir()
     (folder / name).write_bytes(data)
-    drawn(99).save(folder / "z.png")
+    random_picture(99).save(folder / "z.png")
     pack = packed(folder, size)
     assert pack.rejected == 0
     return pack.pixels[0].astype(int)
@@ -105,8 +105,8 @@ def assert_near(found: np.ndarray, expected: object, tolerance: float) -> None:
 )
 def test_each_format_gives_its_pixels(tmp_path: Path, kind: str, options: dict, tolerance: int) -> None:
     suffix = {"TIFF": "jpg"}.get(kind, kind.lower())  # also where the name is wrong
-    found = one_face(tmp_path / "faces", encoded(drawn(5), kind, **options), name=f"a.{suffix}")
-    assert_near(found, np.asarray(drawn(5)), tolerance)
+    found = one_face(tmp_path / "faces", encoded(random_picture(5), kind, **options), name=f"a.{suffix}")
+    assert_near(found, np.asarray(random_picture(5)), tolerance)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
@@ -215,7 +215,7 @@ STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {  # how a camera stores
 
 @pytest.mark.parametrize("orientation", STORED)
 def test_exif_rotation(tmp_path: Path, orientation: int) -> None:
-    seen = np.asarray(drawn(3, 48, SIZE))
+    seen = np.asarray(random_picture(3, 48, SIZE))
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = Image.fromarray(np.ascontiguousarray(STORED[orientation](seen)))
@@ -228,8 +228,8 @@ def test_exif_rotation(tmp_path: Path, orientation: int) -> None:
 def test_broken_exif_costs_no_face_and_warns_nobody(tmp_path: Path, exif: bytes) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = one_face(tmp_path / "faces", encoded(drawn(1), exif=exif))
-    assert_near(found, np.asarray(drawn(1)), 0)
+        found = one_face(tmp_path / "faces", encoded(random_picture(1), exif=exif))
+    assert_near(found, np.asarray(random_picture(1)), 0)
     assert not caught
 
 
@@ -238,7 +238,7 @@ def test_broken_exif_costs_no_face_and_warns_nobody(tmp_path: Path, exif: bytes)
 
 @pytest.mark.parametrize(("width", "left"), [(SIZE, 0), (SIZE + 1, 0), (SIZE + 20, 10), (3 * SIZE, SIZE)])
 def test_centre_crop(tmp_path: Path, width: int, left: int) -> None:
-    wide = np.asarray(drawn(2, width, SIZE))
+    wide = np.asarray(random_picture(2, width, SIZE))
     assert_near(one_face(tmp_path / "wide", encoded(Image.fromarray(wide))), wide[:, left : left + SIZE], 0)
     tall = np.ascontiguousarray(wide.swapaxes(0, 1))
     assert_near(one_face(tmp_path / "tall", encoded(Image.fromarray(tall))), tall[left : left + SIZE], 0)
@@ -258,23 +258,25 @@ def test_shrinking_does_not_alias(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [8, 32])
 def test_large_jpeg(tmp_path: Path, size: int) -> None:
-    large = drawn(4, 1600, 1200)
+    large = random_picture(4, 1600, 1200)
     found = one_face(tmp_path / "faces", encoded(large, "JPEG", quality=95), size, "a.jpg")
     expected = large.crop((200, 0, 1400, 1200)).resize((size, size), Image.Resampling.BOX)
     assert_near(found, np.asarray(expected), 8)
 
 
 def test_small_picture_is_enlarged(tmp_path: Path) -> None:
-    found = one_face(tmp_path / "faces", encoded(drawn(6).resize((SIZE // 2, SIZE // 2), Image.Resampling.BOX)))
+    found = one_face(
+        tmp_path / "faces", encoded(random_picture(6).resize((SIZE // 2, SIZE // 2), Image.Resampling.BOX))
+    )
     inner = slice(4, -4)
-    assert_near(found[inner, inner], np.asarray(drawn(6))[inner, inner], 24)
+    assert_near(found[inner, inner], np.asarray(random_picture(6))[inner, inner], 24)
 
 
 # --- where pictures are
 
 
 def in_zip(folder: Path, name: str, *members: str) -> None:
-    put_zip(folder / name, {member: encoded(drawn(seed)) for seed, member in enumerate(members)})
+    put_zip(folder / name, {member: encoded(random_picture(seed)) for seed, member in enumerate(members)})
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_folder_layouts(tmp_path: Path, names: list[str], data_path: str) -> Non
     assert pack.pixels.dtype == np.uint8
     assert pack.rejected == 0
     for seed in range(len(names)):  # the order of their names
-        assert_near(pack.pixels[seed].astype(int), np.asarray(drawn(seed)), 60)
+        assert_near(pack.pixels[seed].astype(int), np.asarray(random_picture(seed)), 60)
 
 
 def test_zip_and_folder_of_zips(tmp_path: Path) -> None:
@@ -305,7 +307,7 @@ def test_zip_and_folder_of_zips(tmp_path: Path) -> None:
     in_zip(data, "sub/two.ZIP", "./2.png", "3.PNG")  # as tar writes members
     put(data / "z", "0.png", "1.png", "2.png")
     assert [zlib.crc32(face.tobytes()) for face in packed(data).pixels] == [
-        zlib.crc32(drawn(seed).tobytes()) for seed in (0, 1, 0, 1, 0, 1, 2)
+        zlib.crc32(random_picture(seed).tobytes()) for seed in (0, 1, 0, 1, 0, 1, 2)
     ]
     assert len(packed(data / "one.zip").pixels) == 2
     assert len(packed(data / "sub").pixels) == 2
@@ -358,9 +360,9 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
     bad |= {
         "empty.png": b"",
         "text.jpg": b"hello",
-        "bomb-1.png": encoded(drawn(0, 60, 60)),
-        "bomb-2.png": encoded(drawn(0, 90, 90)),
-        "starts-a-program.png": encoded(drawn(0), "EPS"),
+        "bomb-1.png": encoded(random_picture(0, 60, 60)),
+        "bomb-2.png": encoded(random_picture(0, 90, 90)),
+        "starts-a-program.png": encoded(random_picture(0), "EPS"),
         "no.zip": b"no zip",
         "tab\tline\n.png": b"",
     }
@@ -368,10 +370,11 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
         (data / name).write_bytes(content)
     os.mkfifo(data / "pipe.png")
     archive = put_zip(
-        data / "q.zip", {"big.bmp": bytes(200_000), "bad.png": encoded(drawn(7)), "ok.png": encoded(drawn(8))}
+        data / "q.zip",
+        {"big.bmp": bytes(200_000), "bad.png": encoded(random_picture(7)), "ok.png": encoded(random_picture(8))},
     )
-    archive.write_bytes(archive.read_bytes().replace(encoded(drawn(7))[-40:], bytes(40)))
-    secret = put_zip(data / "r.zip", {"secret.png": encoded(drawn(9))})
+    archive.write_bytes(archive.read_bytes().replace(encoded(random_picture(7))[-40:], bytes(40)))
+    secret = put_zip(data / "r.zip", {"secret.png": encoded(random_picture(9))})
     content = bytearray(secret.read_bytes())
     content[content.index(b"PK\x03\x04") + 6] |= 1  # flag: encrypted
     content[content.index(b"PK\x01\x02") + 8] |= 1
@@ -379,7 +382,7 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
 
     said: list[str] = []
     pack = packed(data, say=said.append)
-    assert [face.tobytes() for face in pack.pixels] == [drawn(seed).tobytes() for seed in (0, 1, 8, 2, 3)]
+    assert [face.tobytes() for face in pack.pixels] == [random_picture(seed).tobytes() for seed in (0, 1, 8, 2, 3)]
     assert pack.hashes.tolist() == [zlib.crc32(face.tobytes()) for face in pack.pixels]
     assert (pack.folder / "faces.npy").stat().st_size == 128 + 5 * SIZE * SIZE * 3
     lines = (pack.folder / "rejected.txt").read_text(encoding="utf-8").splitlines()
@@ -471,15 +474,15 @@ def test_missing_data_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["0.png", "data.tar"])
 def test_data_path_is_a_file_but_no_zip(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(encoded(drawn(0)))
-    assert f"{name} is a file but no zip; expected a folder" in refused(tmp_path / name)
+    (tmp_path / name).write_bytes(encoded(random_picture(0)))
+    assert f"{name} is a file but not a zip; expected a folder" in refused(tmp_path / name)
 
 
 def test_corrupt_zip(tmp_path: Path) -> None:
-    archive = put_zip(tmp_path / "data.zip", {f"{seed}.png": encoded(drawn(seed)) for seed in range(3)})
+    archive = put_zip(tmp_path / "data.zip", {f"{seed}.png": encoded(random_picture(seed)) for seed in range(3)})
     archive.write_bytes(archive.read_bytes()[:-30])
     message = refused(archive)
-    assert f"{archive} is no zip to be read" in message
+    assert f"{archive} is not a readable zip" in message
     assert "give another folder" in message
 
 
@@ -645,7 +648,7 @@ def test_digest_is_of_the_pixels(tmp_path: Path) -> None:
     assert first.folder != copy.folder
     assert first.digest == copy.digest
     assert len(first.digest) == 16
-    image = drawn(1)
+    image = random_picture(1)
     image.putpixel((0, 0), (1, 2, 3))
     image.save(tmp_path / "copy" / "a" / "1.png")
     others = [packed(tmp_path / "copy"), packed(tmp_path / "data", 16)]
@@ -680,11 +683,11 @@ def test_workers_give_the_same_pack(tmp_path: Path) -> None:
     data = many(tmp_path / "data", 400)
     with zipfile.ZipFile(data / "a.zip", "w") as archive:
         for i in range(40):
-            archive.writestr(f"{i}.png", encoded(drawn(50 + i)) if i % 7 else b"broken")
+            archive.writestr(f"{i}.png", encoded(random_picture(50 + i)) if i % 7 else b"broken")
     one, two = (open_pack(data, SIZE, tmp_path / f"packs-{n}", n, silent) for n in (1, 2))
     assert one.rejected == 400 // 37 + 6
     assert len(one.pixels) == 440 - one.rejected
-    assert zlib.crc32(one.pixels[0].tobytes()) == one.hashes[0] == zlib.crc32(drawn(0).tobytes())
+    assert zlib.crc32(one.pixels[0].tobytes()) == one.hashes[0] == zlib.crc32(random_picture(0).tobytes())
     for name in ("faces.npy", "hashes.npy", "rejected.txt", "pack.json"):
         assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
     assert sorted(path.name for path in (tmp_path / "packs-2").iterdir()) == [two.folder.name]

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def faces() -> np.ndarray:
-    """Drawn faces, (12, 96, 96, 3)."""
+    """Synthetic faces, (12, 96, 96, 3)."""
     return np.stack([synthetic.draw(seed)[0] for seed in range(12)])
 
 

@@ -19,35 +19,35 @@ spoiling = pytest.importorskip("benchmarks.features")
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> np.ndarray:
-    """Twelve drawn faces, (12, 96, 96, 3)."""
+def synthetic_faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> np.ndarray:
+    """Twelve synthetic faces, (12, 96, 96, 3)."""
     folder = tmp_path_factory.mktemp("faces")
     return np.stack([np.asarray(Image.open(path)) for path in make_faces(folder, 12, suffix=".png")])
 
 
 @pytest.mark.parametrize("kind", list(faults.FAULTS))
-def test_a_fault_changes_every_face_and_only_where_it_says(drawn: np.ndarray, kind: str) -> None:
-    places = faults.eyes(drawn)
-    spoilt = faults.FAULTS[kind](drawn, places, np.random.default_rng(0))
-    assert (spoilt.shape, spoilt.dtype) == (drawn.shape, np.uint8)
-    changed = (spoilt != drawn).any(3)
+def test_a_fault_changes_every_face_and_only_where_it_says(synthetic_faces: np.ndarray, kind: str) -> None:
+    places = faults.eyes(synthetic_faces)
+    spoilt = faults.FAULTS[kind](synthetic_faces, places, np.random.default_rng(0))
+    assert (spoilt.shape, spoilt.dtype) == (synthetic_faces.shape, np.uint8)
+    changed = (spoilt != synthetic_faces).any(3)
     assert changed.any((1, 2)).all()
-    assert np.array_equal(spoilt, faults.FAULTS[kind](drawn, places, np.random.default_rng(0)))
+    assert np.array_equal(spoilt, faults.FAULTS[kind](synthetic_faces, places, np.random.default_rng(0)))
     if kind in faults.PLANTED:  # an eye: the lower edge and the forehead stay
         assert not changed[:, :8].any()
         assert not changed[:, -8:].any()
         assert changed.mean((1, 2)).max() < 0.15
 
 
-def test_eyes_are_looked_for_where_they_are_on_either_side(drawn: np.ndarray) -> None:
-    places = faults.eyes(drawn)
+def test_eyes_are_looked_for_where_they_are_on_either_side(synthetic_faces: np.ndarray) -> None:
+    places = faults.eyes(synthetic_faces)
     assert (places[:, 0, 1] < places[:, 1, 1]).all()
     assert (np.abs(places[:, :, 0] - 45) < 20).all()
 
 
 @pytest.mark.parametrize("fault", list(spoiling.FAULTS))
-def test_a_share_of_a_set_is_spoilt_and_a_smaller_one_is_part_of_it(drawn: np.ndarray, fault: str) -> None:
-    many = np.concatenate([np.roll(drawn, shift, 2) for shift in (-1, 0, 1)])
+def test_a_share_of_a_set_is_spoilt_and_a_smaller_one_is_part_of_it(synthetic_faces: np.ndarray, fault: str) -> None:
+    many = np.concatenate([np.roll(synthetic_faces, shift, 2) for shift in (-1, 0, 1)])
     few, half = (spoiling.FAULTS[fault](many, share, np.random.default_rng(0)) for share in (0.25, 0.5))
     assert few.shape == half.shape == many.shape
     if fault in spoiling.REAL_ALL_THE_SAME:
@@ -65,11 +65,11 @@ def options(**others: object) -> argparse.Namespace:
 
 
 def test_sheets_hide_what_is_what_and_the_key_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_faces: Callable[..., list[Path]], drawn: np.ndarray
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_faces: Callable[..., list[Path]], synthetic_faces: np.ndarray
 ) -> None:
     class Sampler:
         def faces(self, seeds: range) -> list[np.ndarray]:
-            return [drawn[[seed % 12]] for seed in seeds]
+            return [synthetic_faces[[seed % 12]] for seed in seeds]
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(look.sampling, "load", lambda *_: Sampler())
@@ -92,7 +92,7 @@ def test_sheets_hide_what_is_what_and_the_key_knows(
         shown = sheet.crop((left, top, left + look.ENLARGED, top + look.ENLARGED)).resize(
             (96, 96), Image.Resampling.BOX
         )
-    assert np.abs(np.asarray(shown).astype(int) - drawn[3]).mean() < 8
+    assert np.abs(np.asarray(shown).astype(int) - synthetic_faces[3]).mean() < 8
     planted = [what for what in json.loads((tmp_path / "b/key.json").read_text()).values() if "planted" in what["is"]]
     assert sorted(what["which"] for what in planted) == [f"number {n}" for n in (1, 3, 4, 5, 6, 8)]
 

@@ -599,10 +599,10 @@ def test_nearest_neighbours_and_a_convolution_are_the_same_in_low_precision(size
     for enabled in (False, True):
         layer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            drawn = layer(x)
-        drawn.float().backward(gradient)
+            made = layer(x)
+        made.float().backward(gradient)
         assert layer.weight.grad is not None
-        found.append((drawn.float(), layer.weight.grad.clone()))
+        found.append((made.float(), layer.weight.grad.clone()))
     for exact, rough in zip(*found, strict=True):
         torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02 * exact.abs().max().item())
 

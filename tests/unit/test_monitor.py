@@ -227,7 +227,7 @@ def test_where_steps_are_fast_previews_leave_time_to_measure_and_do_not_fill_the
 ) -> None:
     watch, previews, measured = opened(), 0, 0
     began = clock.now
-    while clock.now < began + 86_400:  # a GPU: 250 steps in 1.5 s, a preview is drawn in 0.1 s
+    while clock.now < began + 86_400:  # a GPU: 250 steps in 1.5 s, a preview takes 0.1 s
         clock.now += 1.5
         if watch.may_measure(3.0):
             clock.now += 3.0

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
         ({"batch_size": 15}, "cpu", "15 faces do not divide among 2 processes; take a multiple of 2"),
         ({"loss": "rahinge"}, "cpu", "compares with the mean of the whole batch"),
         ({"compile": True}, "cpu", "networks are compiled with one process only; add --nocompile"),
-        ({}, "mps", "not on mps: --nogpu"),
+        ({}, "mps", "not on mps; add --nogpu"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(options: dict[str, Any], device: str, said: str) -> None:

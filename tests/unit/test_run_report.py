@@ -84,7 +84,7 @@ def test_a_browser_looks_again_while_it_trains(tmp_path: Path) -> None:
     report.due = time.perf_counter()
     report.row(row(50))
     assert 'http-equiv="refresh"' in page(tmp_path)
-    assert f"it was killed, and <code>python train.py --resume={tmp_path}</code> goes on" in page(tmp_path)
+    assert f"the run was killed; <code>python train.py --resume={tmp_path}</code> resumes" in page(tmp_path)
     report.close()
     assert 'http-equiv="refresh"' not in page(tmp_path)
     assert "killed" not in page(tmp_path)

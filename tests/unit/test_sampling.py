@@ -1,4 +1,4 @@
-"""Drawing faces: a face depends on its seed alone, the best are the best, and memory that runs out is lived with."""
+"""Generating faces: a face depends on its seed alone, the best are the best, and lack of memory is coped with."""
 
 import dataclasses
 from pathlib import Path
@@ -45,10 +45,10 @@ def sampler(tmp_path_factory: pytest.TempPathFactory) -> Sampler:
 @pytest.fixture(scope="module")
 def ten(sampler: Sampler) -> np.ndarray:
     """The faces of seeds 0 to 9."""
-    return drawn(sampler, range(10))
+    return generated(sampler, range(10))
 
 
-def drawn(sampler: Sampler, seeds: Any, **options: float) -> np.ndarray:
+def generated(sampler: Sampler, seeds: Any, **options: float) -> np.ndarray:
     return np.concatenate(list(sampler.faces(seeds, **options)))
 
 
@@ -88,7 +88,7 @@ def test_faces_are_those_of_the_generator(sampler: Sampler, ten: np.ndarray) -> 
     "seeds", [[7], range(3), range(5, 10), [9, 0, 3], range(9, -1, -1), [4, 4, 4], [2, *range(1000, 1070), 8]]
 )
 def test_face_is_the_same_whatever_is_drawn_beside_it(sampler: Sampler, ten: np.ndarray, seeds: Any) -> None:
-    faces = drawn(sampler, seeds)
+    faces = generated(sampler, seeds)
     assert len(faces) == len(seeds)
     for seed, face in zip(seeds, faces, strict=True):
         assert seed >= 10 or np.array_equal(face, ten[seed])
@@ -97,18 +97,18 @@ def test_face_is_the_same_whatever_is_drawn_beside_it(sampler: Sampler, ten: np.
 @pytest.mark.parametrize("batch", [1, 2, 8, 32])
 def test_face_of_a_smaller_batch_differs_by_rounding_at_most(sampler: Sampler, ten: np.ndarray, batch: int) -> None:
     """Convolution kernels are chosen by the batch's size; this is why batches are always full."""
-    faces = drawn(dataclasses.replace(sampler, batch=batch), range(10))
+    faces = generated(dataclasses.replace(sampler, batch=batch), range(10))
     off = abs(faces.astype(int) - ten)
     assert off.max() <= 1
     assert (off > 0).mean() < 1e-3
 
 
 def test_mean_and_std_reach_the_latents(sampler: Sampler, ten: np.ndarray) -> None:
-    alike = drawn(sampler, range(5), mean=0.3, std=0.0)
+    alike = generated(sampler, range(5), mean=0.3, std=0.0)
     assert (alike == alike[0]).all()
     expected = to_pixels(sampler.generator(torch.full((1, MODEL.nz), 0.3)))[0]
     assert abs(alike[0].astype(int) - expected).max() <= 1
-    assert abs(drawn(sampler, range(10), std=0.5).astype(int) - ten).mean() > 2
+    assert abs(generated(sampler, range(10), std=0.5).astype(int) - ten).mean() > 2
 
 
 def test_drawing_does_not_run_ahead_and_no_seeds_are_no_faces() -> None:
@@ -198,7 +198,7 @@ def test_choosing_tells_its_progress() -> None:
 )
 def test_batch_is_halved_until_it_fits_and_no_face_is_lost(error: Exception) -> None:
     sampler, plenty = limited(10, error), limited(64)
-    assert np.array_equal(drawn(sampler, range(30)), drawn(plenty, range(30)))
+    assert np.array_equal(generated(sampler, range(30)), generated(plenty, range(30)))
     assert sampler.generator.batches == [8, 8, 8, 8]
     assert limited(10, error).best(range(30), 5) == plenty.best(range(30), 5)
 
@@ -206,14 +206,14 @@ def test_batch_is_halved_until_it_fits_and_no_face_is_lost(error: Exception) -> 
 def test_single_face_that_does_not_fit_is_an_error() -> None:
     sampler = limited(0)
     with pytest.raises(torch.OutOfMemoryError):
-        drawn(sampler, range(3))
+        generated(sampler, range(3))
     assert sampler.batch == 1
 
 
 def test_other_errors_are_no_reason_to_go_on() -> None:
     sampler = limited(0, RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
-        drawn(sampler, range(3))
+        generated(sampler, range(3))
     assert sampler.batch == 64
 
 
@@ -240,7 +240,7 @@ def test_half_precision_file_draws_nearly_the_same(tmp_path: Path, d_norm: Any) 
     }
     checkpoint.save(tmp_path / "full.pt", full)
     checkpoint.save(tmp_path / "half.pt", {**full, **half})
-    one, two = (drawn(sampling.load(tmp_path / f"{name}.pt", CPU), range(4)) for name in ("full", "half"))
+    one, two = (generated(sampling.load(tmp_path / f"{name}.pt", CPU), range(4)) for name in ("full", "half"))
     assert abs(one.astype(int) - two).max() <= 4
 
 

@@ -1,4 +1,4 @@
-"""The most typical faces: what is far from the others stays out, and a checkpoint remembers which."""
+"""Instance selection: faces far from the others are left out, and a checkpoint remembers the selection."""
 
 import dataclasses
 import time
@@ -44,7 +44,7 @@ def test_what_is_unlike_the_others_stays_out(pack: Pack) -> None:
     training, held_out = np.arange(0, USUAL + ODD, 2), np.arange(1, USUAL + ODD, 2)
     looked_at: list[int] = []
 
-    chosen = selection.typical(pack, training, held_out, 0.9, extractor(), looked_at.append)
+    chosen = selection.select_instances(pack, training, held_out, 0.9, extractor(), looked_at.append)
 
     assert chosen.dtype == bool
     assert chosen[training].sum() == 138  # nine tenths of 153
@@ -61,7 +61,7 @@ def test_a_face_is_judged_by_how_all_spread_and_not_by_its_distance_alone(tmp_pa
     pixels[0, 0, 0, 1] = 158  # so that this is unusual, though nearer to the middle than many
     pack = Pack(pixels, np.arange(200, dtype=np.uint32), 0, tmp_path)
 
-    chosen = selection.typical(pack, np.arange(200), np.arange(0), 0.99, extractor())
+    chosen = selection.select_instances(pack, np.arange(200), np.arange(0), 0.99, extractor())
 
     assert chosen.sum() == 198
     assert not chosen[0]
@@ -73,17 +73,17 @@ def test_the_share_is_kept_to_and_the_faces_are_the_same_each_time(
 ) -> None:
     training, held_out = np.arange(USUAL), np.arange(USUAL, USUAL + ODD)
 
-    once = selection.typical(pack, training, held_out, share, extractor())
+    once = selection.select_instances(pack, training, held_out, share, extractor())
 
     assert once[training].sum() == round(share * USUAL)
     monkeypatch.setattr(selection, "CHUNK", 7)
-    again = selection.typical(pack, training, held_out, share, extractor("looked at anew"))
+    again = selection.select_instances(pack, training, held_out, share, extractor("looked at anew"))
     assert np.array_equal(once, again)
 
 
 def test_faces_that_are_all_alike_do_not_divide_by_nothing(tmp_path: Path) -> None:
     pack = Pack(np.full((50, 8, 8, 3), 9, np.uint8), np.arange(50, dtype=np.uint32), 0, tmp_path)
-    chosen = selection.typical(pack, np.arange(50), np.arange(0), 0.8, extractor())
+    chosen = selection.select_instances(pack, np.arange(50), np.arange(0), 0.8, extractor())
     assert chosen.sum() == 40
 
 
@@ -97,7 +97,7 @@ class TestChoosing:
     def chosen(self, pack: Pack, content: dict[str, Any] | None = None, **options: Any) -> np.ndarray | None:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
         faces = preparing.Faces(pack, np.arange(len(pack.pixels)), np.arange(0))
-        return preparing.choose_faces(config, content, faces, CPU)
+        return preparing.select_faces(config, content, faces, CPU)
 
     @pytest.mark.parametrize(("known", "share"), [(True, 0.6), (False, 0.8)])
     def test_where_nobody_says_how_many_it_is_fewer_of_faces_that_are_known(
@@ -127,7 +127,7 @@ class TestChoosing:
         assert chosen[USUAL:].all()  # unlike the others, and bright
         assert "learning from the 25% of the faces that look most whole; from all of them" in capsys.readouterr().out
 
-    def test_all_faces_are_taken_where_they_are_few_or_drawn_or_that_was_asked(
+    def test_all_faces_are_taken_where_they_are_few_or_synthetic_or_that_was_asked(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert self.chosen(pack, typical=1) is None
@@ -145,7 +145,7 @@ class TestChoosing:
 
         monkeypatch.setattr(features, "load", lambda *_: dataclasses.replace(extractor("slow"), network=slowly))
         assert self.chosen(pack, budget=0.01) is None  # a tenth of it is over after the second hundred
-        assert "more than a tenth of the budget: all are taken" in capsys.readouterr().out
+        assert "more than a tenth of the budget: all are used" in capsys.readouterr().out
         assert self.chosen(pack, budget=100) is not None
 
     def test_a_run_that_goes_on_keeps_its_faces(self, pack: Pack) -> None:

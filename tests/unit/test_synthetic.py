@@ -1,4 +1,4 @@
-"""Drawn faces: the same on every machine, as varied as their labels say, and showing what their labels say."""
+"""Synthetic faces: the same on every machine, as varied as their labels say, and showing what their labels say."""
 
 import dataclasses
 import hashlib

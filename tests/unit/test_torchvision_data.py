@@ -131,7 +131,7 @@ def test_pack_follows_the_files(tmp_path: Path) -> None:
         ("torchvision::{root}", ["expected torchvision:NAME:FOLDER"]),
         ("torchvision:MNITS:{root}", ["no dataset 'MNITS'", "did you mean MNIST?"]),
         ("torchvision:MNIST:{root}", ["cannot open it", "torchvision.datasets.MNIST"]),
-        ("torchvision:MNIST:{root}/gone", ["is no folder", "root"]),
+        ("torchvision:MNIST:{root}/gone", ["is not a folder", "root"]),
         ("torchvision:Places365:{root}", ["cannot open it"]),
         ("torchvision:SBU:{root}", ["cannot open it"]),
         ("torchvision:VisionDataset:{root}", ["no dataset 'VisionDataset'"]),

@@ -624,17 +624,17 @@ def little_memory(state: TrainingState, most: int) -> list[int]:
 
 @pytest.mark.parametrize("d_norm", ["none", "batch"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_samples_are_drawn_once_a_step_where_both_networks_share_them(
+def test_samples_are_generated_once_a_step_where_both_networks_share_them(
     pack: Pack, tmp_path: Path, shared: bool, d_norm: Any
 ) -> None:
     config = dataclasses.replace(CONFIG, share_samples=shared, translate=1.0, d_norm=d_norm, penalty="none")
     run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
-    drawn, shown = list[torch.Tensor](), list[torch.Tensor]()
-    state.generator.register_forward_hook(lambda network, inputs, faces: drawn.append(faces.detach().clone()))
+    generated, shown = list[torch.Tensor](), list[torch.Tensor]()
+    state.generator.register_forward_hook(lambda network, inputs, faces: generated.append(faces.detach().clone()))
     state.discriminator.register_forward_pre_hook(lambda network, inputs: shown.append(inputs[0].detach().clone()))
     with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
-    assert len(drawn) == state.step * (1 if shared else 2)
+    assert len(generated) == state.step * (1 if shared else 2)
     calls = 4 if d_norm == "batch" else 3  # samples apart from the faces: BatchNorm must not mix them
     assert len(shown) == state.step * calls
     for call in range(0, len(shown), calls):
@@ -707,7 +707,7 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_in_parts_samples_are_drawn_again_from_the_same_latents_where_both_networks_share_them(
+def test_in_parts_samples_are_generated_again_from_the_same_latents_where_both_networks_share_them(
     pack: Pack, tmp_path: Path, shared: bool
 ) -> None:
     config = dataclasses.replace(CONFIG, share_samples=shared)
@@ -745,7 +745,7 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
         assert max(taken) == 2 * most
     assert capsys.readouterr().out.splitlines() == [
         f"out of memory: from step 1 on each batch of 4 goes through the networks in {parts} parts, which is slower; "
-        "BatchNorm sees one part at a time, else nothing changes"
+        "BatchNorm sees one part at a time, nothing else changes"
         for parts in (2, 4)
     ]
     whole, parts = (

@@ -41,7 +41,7 @@ def test_faces_without_eyes_come_after_the_same_with_them(shipped: WholeFaces, f
     assert worse.mean() > 0.9
 
 
-def test_it_knows_samples_and_drawn_faces_and_no_other_pictures(shipped: WholeFaces, faces: np.ndarray) -> None:
+def test_it_knows_samples_and_synthetic_faces_and_no_other_pictures(shipped: WholeFaces, faces: np.ndarray) -> None:
     def known(pixels: np.ndarray) -> bool:
         return shipped.knows(shipped.extractor(pixels))
 
