@@ -25,8 +25,7 @@ from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, move, printable, write_text
 
 T = TypeVar("T")
-MANIFEST = "manifest.json"
-"""File in the folder of clean faces that lists the program's own files and their sources."""
+MANIFEST = "manifest.json"  # in the folder of clean faces; lists the program's own files and their sources
 
 
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
@@ -92,11 +91,7 @@ def prepared(
 
 
 def check(config: PrepareConfig) -> None:
-    """Check that no file of the user can be overwritten, that the outputs can be written, and that the cascade works.
-
-    Raises:
-        DataError: the output folder or the report is in a forbidden or unwritable place, or the cascade is unusable.
-    """
+    """Check that the user's files are safe, the outputs can be written, and the cascade works; else a DataError."""
     out = Path(os.path.realpath(config.out))
     sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
     for given, path in zip(config.sources, sources, strict=True):
@@ -167,14 +162,8 @@ def select(
 ) -> tuple[dict[str, int], list[str]]:
     """Mark duplicates and outliers too, and clear the marks of the kinds that are kept.
 
-    Args:
-        candidates: after `cleaning.inspect`.
-        pixels: (N, 96, 96, 3) of those that could be read.
-        rows: row in `pixels` by index in `candidates`.
-        config: of the call.
-
-    Returns:
-        How many were found of each kind, and the kinds that are kept.
+    `rows` has the row in `pixels`, (N, 96, 96, 3), by the index in `candidates`. Returns how many were found of each
+    kind, and the kinds that are kept.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
     colourless = {"grey", "dark", "blank", "unfinished"}  # the last three were not asked whether they are grey
@@ -227,10 +216,7 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
 
     Faces are made in a hidden folder, and moved when all are there and the manifest names them. A file that the
     manifest does not name, or names with other content, belongs to the user. Pictures that can no longer be read are
-    marked.
-
-    Returns:
-        The rows of the manifest for the kept faces.
+    marked. Returns the rows of the manifest for the kept faces.
 
     Raises:
         DataError: there is no room, or the folder cannot be written.

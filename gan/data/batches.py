@@ -14,23 +14,15 @@ from gan.device import has_room, layout, send
 from gan.images import to_tensor
 from gan.latent import stream
 
-LOT = 4096
-"""Faces copied to the device at a time."""
+LOT = 4096  # faces copied to the device at a time
 
 
 class Batches:
     """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
 
-    A batch may span two epochs, so no face is left out and none comes twice.
-
-    Args:
-        pack: the faces.
-        chosen: indices of those to train on, (n,).
-        batch_size: faces a step.
-        seed: the run's seed.
-        device: of the batches; a GPU with room keeps all faces.
-        flip: probability that a face is mirrored.
-        part: the faces of each batch to return; all of them unless several devices share it.
+    A batch may span two epochs, so no face is left out and none comes twice. `chosen` are the indices of the faces to
+    train on, (n,); a device with room keeps them all. `flip` is the probability that a face is mirrored. `part` selects
+    the faces of each batch to return where several devices share it.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ from config import DataError
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, upright
 from gan.files import printable
 
-SIZE = 96
-"""Height and width at which pictures are inspected, pixels: the size that the encoder was trained on."""
+SIZE = 96  # height and width at which pictures are inspected, pixels: the size that the encoder was trained on
 
+# Kinds of findings. The first three and `faceless` are always left out; the user may keep any other.
 KINDS = {
     "refused": "not read: it unpacks to far more than a picture, has a password, or lies outside the source",
     "unreadable": "not a picture of a known format, or damaged",
@@ -47,28 +47,26 @@ KINDS = {
     "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
     "outlier": "looks like none of the others",
 }
-"""Kinds of findings. The first three and `faceless` are always left out; the user may keep any other."""
-
-NEVER = ("refused", "unreadable", "truncated")
-"""Kinds that are never kept."""
+NEVER = ("refused", "unreadable", "truncated")  # kinds of pictures that could not be read
 
 MOST_PIXELS = 2**26
 NARROW = 2.0
-GREY, DARK, FLAT, SMOOTH = 12, 44, 4.0, 3.0
-"""Limits at 96 pixels, of 256 shades. A picture is grey if 98 % of its pixels are less colourful than the first, dark
-if 95 % are darker than the second, and blank if its brightness deviates by less than the third or 99 % of the steps
-between neighbouring pixels are smaller than the fourth."""
 
-BITS, CORRELATION, TINT = 10, 0.94, 20
-"""Limits for near duplicates: most bits of 64 in which their hashes differ, least correlation of their brightness at 16
-pixels, and greatest difference of their mean colours."""
+# Limits at 96 pixels, of 256 shades.
+GREY = 12  # 98 % of a grey picture's pixels are less colourful
+DARK = 44  # 95 % of a dark picture's pixels are darker
+FLAT = 4.0  # the brightness of a blank picture deviates by less, or
+SMOOTH = 3.0  # 99 % of its steps between neighbouring pixels are smaller
 
-OUTLYING, NEAREST, LEAST = 6.0, 20, 200
-"""An outlier lies more than so many deviations above the median distance to the twentieth neighbour; no outliers are
-looked for among fewer than 200 pictures."""
+# Near duplicates.
+BITS = 10  # of 64 in which their hashes differ at most
+CORRELATION = 0.94  # of their brightness at 16 pixels, at least
+TINT = 20  # difference of their mean colours at most
+BLOCK = 2**23  # pairs of pictures compared at a time
 
-BLOCK = 2**23
-"""Pairs of pictures compared at a time."""
+# Outliers.
+OUTLYING, NEAREST = 6.0, 20  # so many deviations above the median distance to the twentieth neighbour
+LEAST = 200  # pictures among which they are looked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,44 +110,26 @@ class Cut:
 
 @dataclasses.dataclass
 class Candidate:
-    """A face that could be cut from a picture, and what was found about it.
-
-    Args:
-        picture: where it is from.
-        kind: what is wrong with it, of `KINDS`; empty if nothing was found.
-        why: details, or the picture that it duplicates.
-        size: width and height of the cut, pixels.
-        box: left, top, right, bottom of the cut in the upright picture; None is the whole picture.
-        digest: of its pixels.
-        hashes: perceptual hashes of it and of its mirror image.
-        brightness: at 16x16 pixels, standardised, float16.
-        colour: mean red, green, blue.
-        animated: it is the first frame of several; the others are left out.
-        faults: every defect of the picture by itself, with details.
-    """
+    """A face that could be cut from a picture, and what was found about it."""
 
     picture: Picture
-    kind: str = ""
-    why: str = ""
-    size: tuple[int, int] = (0, 0)
-    box: tuple[int, int, int, int] | None = None
-    digest: bytes = b""
-    hashes: tuple[int, int] = (0, 0)
-    brightness: bytes = b""
-    colour: tuple[int, int, int] = (0, 0, 0)
-    animated: bool = False
-    faults: dict[str, str] = dataclasses.field(default_factory=dict)
+    kind: str = ""  # what is wrong with it, of `KINDS`; empty if nothing was found
+    why: str = ""  # details, or the picture that it duplicates
+    size: tuple[int, int] = (0, 0)  # width and height of the cut, pixels
+    box: tuple[int, int, int, int] | None = None  # left, top, right, bottom in the upright picture; None is all of it
+    digest: bytes = b""  # of its pixels; empty if it could not be read
+    hashes: tuple[int, int] = (0, 0)  # perceptual hashes of it and of its mirror image
+    brightness: bytes = b""  # at 16x16 pixels, standardised, float16
+    colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
+    animated: bool = False  # it is the first frame of several; the others are left out
+    faults: dict[str, str] = dataclasses.field(default_factory=dict)  # each defect of it by itself, with details
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
-    """List the pictures of folders, zips and single files. Reads only the directories of zips.
+    """List the pictures of folders, zips and single files, except in `out`. Reads only the directories of zips.
 
-    Args:
-        sources: folders, zips and files. Links that lead out of a source are not followed.
-        out: a folder to leave out where it lies in a source.
-
-    Returns:
-        The pictures, in order; the refused and unreadable ones; and the number of other files.
+    Links that lead out of a source are not followed. Returns the pictures, in order; the refused and unreadable ones;
+    and the number of other files.
 
     Raises:
         DataError: a source does not exist or cannot be read.
@@ -269,10 +249,9 @@ def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
 
 
 def inspect(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Candidate], bytes]:
-    """Inspect some pictures, each by itself.
+    """Inspect some pictures, each by itself: the candidates, in order, at least one for each picture.
 
-    Returns:
-        The candidates, in order, at least one for each picture; and the pixels at 96x96, RGB, of those with a digest.
+    Also returns the pixels at 96x96, RGB, of those with a digest.
     """
     found: list[Candidate] = []
     pixels: list[bytes] = []
@@ -481,12 +460,7 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
 
 
 def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> None:
-    """Mark candidates that are far from all others.
-
-    Args:
-        candidates: N of them.
-        distances: of each to its `NEAREST`-th neighbour, (N,).
-    """
+    """Mark candidates that are far from all others; `distances` are of each to its `NEAREST`-th neighbour, (N,)."""
     usual = np.median(distances)
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
     for face, distance in zip(candidates, distances, strict=True):
@@ -509,10 +483,7 @@ def copied(face: Candidate) -> bool:
 
 
 def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Cut faces and write each into a folder under its name.
-
-    Returns:
-        SHA-256 of each; and the reasons for those that can no longer be read.
+    """Cut faces and write each into a folder under its name: SHA-256 of each, reasons where one cannot be read again.
 
     Raises:
         OSError: a file cannot be written.

@@ -14,13 +14,8 @@ import numpy as np
 from gan.data.cleaning import KINDS, Candidate
 
 TITLE = "<title>Faces prepared</title>"
-
-SHOWN = 24
-"""Most thumbnails of each kind."""
-
-COLOURS = 240
-"""Most mean colours shown."""
-
+SHOWN = 24  # thumbnails of each kind at most
+COLOURS = 240  # mean colours shown at most
 DUPLICATES = "duplicate", "near_duplicate"
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -83,12 +78,9 @@ small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 
 
 def page(result: Mapping[str, Any], candidates: Sequence[Candidate], thumbnail: Callable[[int], bytes | None]) -> str:
-    """The report as HTML.
+    """The report as HTML. `result` is what the JSON file holds; `candidates` are all that were inspected.
 
-    Args:
-        result: what `prepare.py` found, as its JSON file holds it.
-        candidates: all that were inspected.
-        thumbnail: returns a JPEG file for an index in `candidates`, or None where there is nothing to show.
+    `thumbnail` returns a JPEG file for an index in `candidates`, or None where there is nothing to show.
     """
     copied = {face.why for face in candidates if face.kind in DUPLICATES}
     originals = {

@@ -52,20 +52,13 @@ Shape = tuple[int, int, int]  # of a face: height, width, channels
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """The decoded faces of one data path at one size.
+    """The decoded faces of one data path at one size."""
 
-    Args:
-        pixels: (N, S, S, C), uint8, memory-mapped read-only; C is 3, or 1 for grey.
-        hashes: (N,), uint32, crc32 of each face's pixels.
-        rejected: number of files skipped, listed in rejected.txt in the pack's folder.
-        folder: its folder.
-        unkept: features of the faces that cannot be written to the folder, by file name.
-    """
-
-    pixels: np.ndarray
-    hashes: np.ndarray
-    rejected: int
+    pixels: np.ndarray  # (N, S, S, C), uint8, memory-mapped read-only; C is 3, or 1 for grey
+    hashes: np.ndarray  # (N,), uint32, crc32 of each face's pixels
+    rejected: int  # files skipped, listed in the folder's rejected.txt
     folder: Path
+    # Features of the faces that cannot be written to the folder, by file name.
     unkept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -79,13 +72,9 @@ class Pack:
         return len(self.hashes) >= LEAST_TO_HOLD_OUT
 
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
-        """Split the faces by hash, so that equal ones stay together.
+        """Split the faces by hash, so that equal ones stay together; fewer than 2,000 are not split.
 
-        Args:
-            holdout: share to hold out, from 0 to 1; none of fewer than 2,000 faces.
-
-        Returns:
-            Indices to train on and indices held out, int64, ascending.
+        Returns indices to train on and indices of the share held out, int64, ascending.
         """
         share = holdout if self.many else 0.0
         held = self.hashes < share * 2.0**32
@@ -102,14 +91,9 @@ def open_pack(
 ) -> Pack:
     """Open the pack of a data path, making it first if needed. Deletes packs that nobody has opened for a month.
 
-    Args:
-        data_path: a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
-            of `gan.data.synthetic`; or a dataset of torchvision, torchvision:NAME:FOLDER.
-        image_size: height and width of a face, pixels.
-        packs: folder of all packs.
-        num_workers: processes that decode; None: one per core.
-        say: receives messages, a line at a time.
-        channels: of a face, 3 for colour, 1 for grey.
+    The data path is a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
+    of `gan.data.synthetic`; or a dataset of torchvision, torchvision:NAME:FOLDER. A face has 3 channels, or 1 for grey.
+    `packs` is the folder of all packs; `num_workers` processes decode, by default one per core.
 
     Raises:
         DataError: there are fewer than two faces, the data path or pack cannot be read, or the pack cannot be written.
@@ -384,11 +368,7 @@ def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[
 def _write_faces(
     path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> tuple[list[int], list[str]]:
-    """Decode pictures into an .npy file.
-
-    Returns:
-        crc32 of each face in it; and a line for each rejected picture.
-    """
+    """Decode pictures into an .npy file; returns the crc32 of each face in it, and a line for each rejected picture."""
     hashes: list[int] = []
     rejected: list[str] = []
     work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
@@ -419,11 +399,7 @@ def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
 
 
 def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[str]]:
-    """Decode pictures.
-
-    Returns:
-        The pixels of the faces; crc32 of each; and a line for each rejected picture.
-    """
+    """Decode pictures: the pixels of the faces, the crc32 of each, and a line for each rejected picture."""
     faces: list[bytes] = []
     rejected: list[str] = []
     with warnings.catch_warnings():

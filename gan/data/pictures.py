@@ -103,14 +103,10 @@ def _grey(values: np.ndarray) -> Image.Image:
 
 
 def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
-    """Run a function of a module on each of its arguments in `work`, in several processes; yields results in order.
+    """Run a function on each of its arguments in `work`, `CHUNK` pictures each; yields the results in order.
 
-    Close the generator, also after an error: its processes end with it, and with this process, however that ends.
-
-    Args:
-        function: of a module that starts fast.
-        work: arguments, of `CHUNK` pictures each.
-        workers: number of processes; few pictures are handled in this one.
+    It runs in so many processes, which import its module; few pictures are handled in this one. Close the generator,
+    also after an error: its processes end with it, and with this process, however that ends.
 
     Raises:
         DataError: a process died.

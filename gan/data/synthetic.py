@@ -19,14 +19,12 @@ from PIL import Image, ImageDraw
 
 Color = tuple[int, int, int]
 
-FACES = 10_000
-"""Faces in the embedded dataset: seeds 0 to 9,999."""
-
-VERSION = 1
-"""Increases whenever a seed gives another picture than before."""
+FACES = 10_000  # in the embedded dataset: seeds 0 to 9,999
+VERSION = 1  # increases whenever a seed gives another picture than before
 
 WHITE, INK, DUSK = (255, 255, 255), (44, 26, 48), (70, 34, 92)
 
+# Hair colours, and the eye colours that go with each.
 HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
     "black": ((62, 54, 70), ("brown", "red", "blue", "violet", "amber")),
     "brown": ((128, 82, 64), ("brown", "green", "amber", "blue")),
@@ -44,7 +42,6 @@ HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
     "green": ((140, 196, 124), ("green", "amber", "brown", "pink")),
     "silver": ((214, 216, 228), ("red", "blue", "violet", "teal", "amber")),
 }
-"""Hair colours, and the eye colours that go with each."""
 
 
 def _colours(table: str) -> dict[str, Color]:
@@ -65,9 +62,9 @@ BACKGROUNDS = _colours(
     "sky bedef6, rose fcd6de, mint cef0de, lemon fef2c4, lilac ded4f6, sand f0e2ce, white faf9f7, dusk 8c92be, "
     "coral fac4b0"
 )
+# Half the width at the cheeks, the chin's height, half the width at the jaw, half the width of the chin.
 FACE_SHAPES = {"round": (27.5, 80, 17.5, 9.0), "oval": (26, 83, 15.0, 7.0), "pointed": (26.5, 85, 13.5, 4.0)}
-"""Half the width at the cheeks, the chin's height, half the width at the jaw, half the width of the chin."""
-
+# Height of the upper lid, slant upwards to the outer corner, depth of the lower lid.
 EYE_SHAPES = {
     "round": (1.0, 0.00, 0.92),
     "upturned": (0.92, 0.16, 0.80),
@@ -75,8 +72,6 @@ EYE_SHAPES = {
     "narrow": (0.74, 0.08, 0.72),
     "tall": (1.14, 0.02, 0.98),
 }
-"""Height of the upper lid, slant upwards to the outer corner, depth of the lower lid."""
-
 BANGS = ("straight", "swept", "parted", "spiky", "curtain", "centre lock")
 BACKS = ("short", "bob", "long", "wavy", "twin tails", "side tail", "buns", "braids")
 MOUTHS = ("smile", "open smile", "small", "cat", "grin", "flat", "surprised")
@@ -109,15 +104,7 @@ class Attributes:
 
 
 def draw(seed: int, size: int = 96) -> tuple[np.ndarray, Attributes]:
-    """Make a synthetic face.
-
-    Args:
-        seed: which face, at least 0.
-        size: height and width, pixels.
-
-    Returns:
-        Pixels (size, size, 3), uint8, and the face's attributes.
-    """
+    """Make the synthetic face of a seed, at least 0: pixels (size, size, 3), uint8, and the face's attributes."""
     dice = Dice(seed)
     shown = attributes(dice)
     return Portrait(shown, dice, size).picture(), shown
@@ -214,14 +201,7 @@ def ellipse(x: float, y: float, rx: float, ry: float) -> np.ndarray:
 
 
 def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0) -> np.ndarray:
-    """The outline of a stroke along a curve, thickest in the middle.
-
-    Args:
-        points: (N, 2), what it runs through.
-        width: its greatest width.
-        start: its width at the first point, as a share of `width`.
-        end: the same at the last point.
-    """
+    """The outline of a stroke through points (N, 2), thickest in the middle; at its ends shares of that width."""
     path = curve(points)
     along = np.gradient(path, axis=0)
     along /= np.sqrt((along * along).sum(1, keepdims=True)) + 1e-9
@@ -233,13 +213,7 @@ def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0)
 
 
 class Portrait:
-    """A face that is painted from back to front.
-
-    Args:
-        shown: its attributes.
-        dice: decides everything else.
-        size: height and width of the picture, pixels.
-    """
+    """A face that is painted from back to front. The dice decide everything that its attributes do not."""
 
     def __init__(self, shown: Attributes, dice: Dice, size: int) -> None:
         self.shown, self.dice, self.size = shown, dice, size

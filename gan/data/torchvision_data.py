@@ -48,13 +48,7 @@ def split(data_path: Path) -> tuple[str, Path]:
 
 @functools.lru_cache(maxsize=1)
 def open_dataset(data_path: Path) -> Any:
-    """Open a dataset, its training split if it has splits.
-
-    Args:
-        data_path: torchvision:NAME:FOLDER.
-
-    Returns:
-        A sequence of pictures, or of tuples that begin with one.
+    """Open a dataset, its training split if it has splits: a sequence of pictures, or of tuples that begin with one.
 
     Raises:
         DataError: torchvision does not know it, needs more than a folder, or does not find its files.
