@@ -163,21 +163,15 @@ def mix(a: Color, b: Color, share: float) -> Color:
     return red, green, blue
 
 
-def _basis(samples: int) -> list[np.ndarray]:
-    t = (np.arange(samples) / samples)[:, None]
-    half = 0.5  # Catmull and Rom 1974
-    return [
-        half * (-t + 2 * t * t - t * t * t),
-        half * (2 - 5 * t * t + 3 * t * t * t),
-        half * (t + 4 * t * t - 3 * t * t * t),
-        half * (-t * t + t * t * t),
-    ]
-
-
-BASIS = _basis(6)
-"""Weights of four neighbouring points along a segment of a Catmull-Rom spline."""
-
-CIRCLE = np.array([(1, 0), (0.7071, 0.7071), (0, 1), (-0.7071, 0.7071)])
+T = np.arange(6)[:, None] / 6
+# Weights of four neighbouring points at six places along a segment of a spline (Catmull and Rom 1974).
+BASIS = (
+    0.5 * (-T + 2 * T * T - T * T * T),
+    0.5 * (2 - 5 * T * T + 3 * T * T * T),
+    0.5 * (T + 4 * T * T - 3 * T * T * T),
+    0.5 * (-T * T + T * T * T),
+)
+ARC = np.array([(1, 0), (0.7071, 0.7071), (0, 1), (-0.7071, 0.7071)])
 
 
 def curve(points: ArrayLike, closed: bool = False) -> np.ndarray:
@@ -195,9 +189,14 @@ def moved(path: np.ndarray, x: float, y: float) -> np.ndarray:
     return path + np.array((x, y))
 
 
+def mirrored(right: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The other half of a symmetric outline, in the opposite direction."""
+    return [(-x, y) for x, y in reversed(right)]
+
+
 def ellipse(x: float, y: float, rx: float, ry: float) -> np.ndarray:
     """An ellipse (M, 2)."""
-    return curve(moved(np.concatenate([CIRCLE, -CIRCLE]) * (rx, ry), x, y), closed=True)
+    return curve(moved(np.concatenate([ARC, -ARC]) * (rx, ry), x, y), closed=True)
 
 
 def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0) -> np.ndarray:
@@ -314,39 +313,34 @@ class Portrait:
             self.fill(ellipse(0, 42, 50, 50), mix(base, other, 0.5))
             self.fill(ellipse(0, 42, 44, 44), soft)
         elif self.shown.pattern == "rays":
-            rim = curve(moved(np.concatenate([CIRCLE, -CIRCLE]) * 110, 0, 50), closed=True)
+            rim = ellipse(0, 50, 110, 110)
             for i in range(0, len(rim), 4):
                 self.fill([(0, 50), rim[i], rim[(i + 2) % len(rim)]], soft)
 
     def back_hair(self) -> None:
         """The hair behind the head."""
         w, sway = self.wide, self.dice.between(-1.5, 1.5)
-        style, dark, line = self.shown.back, self.hair_dark, self.hair_line
+        style, swing = self.shown.back, 1.9 if self.shown.back == "wavy" else 0.0
         if style == "short":
             right = [(w + 6, 34), (w + 8, 52), (w + 5, 64), (w + 7, 71), (w - 1, 70), (w - 3, 77), (w - 9, 74)]
-            self.symmetric([(0, 6), (18, 10), *right], dark, line)
         elif style == "bob":
             right = [(w + 6, 34), (w + 10, 58), (w + 10, 74), (w + 5, 84), (w - 6, 86), (8, 82)]
-            self.symmetric([(0, 6), (18, 10), *right], dark, line)
         elif style in ("long", "wavy"):
-            swing = 1.9 if style == "wavy" else 0.0
-            right = [(w + 6 + (swing if i % 2 else -swing) + i * 0.8, 34 + 15 * i) for i in range(5)]
-            self.symmetric([(0, 6), (18, 10), (w + 2, 22), *right, (10, 104)], dark, line)
+            waves = [(w + 6 + (swing if i % 2 else -swing) + i * 0.8, 34 + 15 * i) for i in range(5)]
+            right = [(w + 2, 22), *waves, (10, 104)]
+        else:
+            right = [(w + 5, 34), (w + 4, 58), (w - 4, 72), (6, 76)]
+        right = [(18, 10), *right]
+        self.fill(curve([(0, 6), *right, *mirrored(right)], closed=True), self.hair_dark, self.hair_line)
+        if style in ("long", "wavy"):
             for x in (w + 1, w + 5):
                 self.both(lambda side, x=x: self.strand([(side * x, 48), (side * (x + swing), 70), (side * x, 100)]))
-        else:
-            self.symmetric([(0, 6), (18, 10), (w + 5, 34), (w + 4, 58), (w - 4, 72), (6, 76)], dark, line)
-        if style == "twin tails":
+        elif style == "twin tails":
             self.both(lambda side: self.tail(side, sway))
         elif style == "side tail":
             self.tail(self.side, sway)
         elif style == "buns":
             self.both(self.bun)
-
-    def symmetric(self, right: Sequence[tuple[float, float]], color: Color, line: Color) -> None:
-        """Fill a symmetric shape, given its right half from top to bottom."""
-        left = [(-x, y) for x, y in reversed(right) if x > 0]
-        self.fill(curve([*right, *left], closed=True), color, line)
 
     def tail(self, side: float, sway: float) -> None:
         """A bunch of hair that hangs from the side of the head."""
@@ -377,11 +371,10 @@ class Portrait:
     def body(self) -> None:
         """Neck, shoulders and collar."""
         y = self.chin + 6
-        shoulders = curve([(-56, 112), (-42, y + 6), (-22, y + 1), (0, y), (22, y + 1), (42, y + 6), (56, 112)])
-        self.fill(shoulders, self.cloth, mix(self.cloth, INK, 0.5))
-        neck = [(-8, 66), (8, 66), (8.5, y + 2), (0, y + 8), (-8.5, y + 2)]
-        self.fill(neck, self.skin_dark)
         line, accent = mix(self.cloth, INK, 0.5), self.accent
+        shoulders = [(-56, 112), (-42, y + 6), (-22, y + 1), (0, y), (22, y + 1), (42, y + 6), (56, 112)]
+        self.fill(curve(shoulders), self.cloth, line)
+        self.fill([(-8, 66), (8, 66), (8.5, y + 2), (0, y + 8), (-8.5, y + 2)], self.skin_dark)
         if self.shown.collar == "sailor":
             self.both(lambda s: self.fill([(s * 8, y - 2), (s * 27, y + 4), (s * 24, 116), (0, y + 12)], accent, line))
         elif self.shown.collar == "shirt":
@@ -403,9 +396,8 @@ class Portrait:
             inner = np.array([(w + 2, 56), (w + 3, 60), (w, 63)])
             self.both(lambda s: self.trace(curve(inner * (s, 1)), self.skin_dark, 0.9))
         right = [(w - 3, 30), (w, 48), (w - 1, 60), (self.jaw + 4, c - 9), (self.tip, c - 1.5)]
-        left = [(-x, y) for x, y in reversed(right)]
-        bottom = (self.turn * 0.5, c)
-        self.fill(curve([(0, 14), *right, bottom, *left], closed=True), self.skin, self.skin_line, 0.9)
+        outline = [(0, 14), *right, (self.turn * 0.5, c), *mirrored(right)]
+        self.fill(curve(outline, closed=True), self.skin, self.skin_line, 0.9)
 
     def features(self) -> None:
         """Blush, nose and mouth."""
@@ -496,7 +488,7 @@ class Portrait:
         """The outer edge of the hair in front, from the left ear over the top to the right."""
         w = self.wide
         right = [(15, 8.5), (w - 1, 21), (w + 4, 42), (w + 2.5, 60)]
-        return curve([*((-x, y) for x, y in reversed(right)), (0, 5.5), *right])
+        return curve([*mirrored(right), (0, 5.5), *right])
 
     def fringe(self) -> np.ndarray:
         """The lower edge of the hair in front, from the right ear to the left."""
