@@ -134,11 +134,9 @@ def is_report(path: Path) -> bool:
     """Whether a file was written by an earlier call."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        return (
-            cleaning_report.TITLE in text
-            if path.suffix != ".json"
-            else {"kept_kinds", "manifest"} <= json.loads(text).keys()
-        )
+        if path.suffix == ".json":
+            return {"kept_kinds", "manifest"} <= json.loads(text).keys()
+        return cleaning_report.TITLE in text
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -159,10 +159,7 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
     A folder to which pictures are added gets a new pack each time, and nobody deletes the old ones.
     """
     deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
-    folders = list[Path]()
-    with contextlib.suppress(OSError):  # packs may be opened there, and not listed
-        folders = sorted(packs.iterdir())
-    for folder in folders:
+    for folder in sorted(packs.glob("*")):  # none where they may not be listed
         if not re.fullmatch(r"[0-9a-f]{16}(-[0-9a-f]{8}\.tmp)?", folder.name):
             continue
         with contextlib.suppress(OSError), _locked(folder):  # somebody uses it, or it cannot be deleted

@@ -65,9 +65,7 @@ def open_dataset(data_path: Path) -> Any:
         near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.4)
         meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
         raise DataError(f"{data_path}: torchvision has no dataset {name!r}; {meant}")
-    options: dict[str, Any] = {}
-    if "download" in inspect.signature(kinds[name]).parameters:
-        options["download"] = False
+    options: dict[str, Any] = {"download": False} if "download" in inspect.signature(kinds[name]).parameters else {}
     if name == "LSUN":  # it expects all scenes unless told which
         options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_train_lmdb"))
         if not options["classes"]:
