@@ -19,7 +19,7 @@ from tqdm import tqdm
 from config import DataError, PrepareConfig
 from gan.command_line import command_line, show
 from gan.data import cleaning, cleaning_report
-from gan.data.cleaning import KINDS, SIZE, Candidate, Cut, Picture
+from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, move, printable, write_text
@@ -50,10 +50,8 @@ def prepared(
     config: PrepareConfig, pictures: Sequence[Picture], refused: list[Candidate], others: int, file: IO[bytes]
 ) -> None:
     """Do the work of `main`; `file` holds the pictures at 96x96 pixels meanwhile."""
-    cut = Cut(config.centre, str(config.detect or ""), config.margin, config.min_size)
     candidates = list(refused)
-    work = [(pictures[i : i + CHUNK], cut) for i in range(0, len(pictures), CHUNK)]
-    for some, data in spread(cleaning.inspect, work, config, "inspecting", len(pictures)):
+    for some, data in spread(cleaning.inspect, pictures, config, "inspecting", config.num_workers):
         candidates += some
         file.write(data)
     file.flush()
@@ -142,17 +140,17 @@ def is_report(path: Path) -> bool:
 
 
 def spread(
-    function: Callable[..., T], work: Sequence[tuple[Any, ...]], config: PrepareConfig, what: str, total: int
+    function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str, workers: int | None
 ) -> Iterator[T]:
     """Run a function on chunks of pictures in several processes, with a progress bar; yields its results in order."""
-    workers = config.num_workers or os.cpu_count() or 1
+    work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
     with (
-        contextlib.closing(in_processes(function, work, workers)) as done,
-        tqdm(desc=what, total=total, unit=" pictures", disable=None) as bar,
+        contextlib.closing(in_processes(function, work, workers or os.cpu_count() or 1)) as done,
+        tqdm(desc=what, total=len(pictures), unit=" pictures", disable=None) as bar,
     ):
-        for chunk, result in zip(work, done, strict=True):
+        for (some, _), result in zip(work, done, strict=True):
             yield result
-            bar.update(len(chunk[0]))
+            bar.update(len(some))
 
 
 def select(
@@ -236,8 +234,7 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
                 "or give a folder on another disk: --out=FOLDER"
             )
         with unfinished_beside(out / ".faces") as unfinished:
-            work = [(new[i : i + CHUNK], unfinished) for i in range(0, len(new), CHUNK)]
-            for found, lost in spread(cleaning.write, work, config, "writing", len(new)):
+            for found, lost in spread(cleaning.write, new, unfinished, "writing", config.num_workers):
                 digests |= found
                 for name, why in lost.items():
                     kept[name].kind, kept[name].why = "unreadable", why

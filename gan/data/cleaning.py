@@ -25,8 +25,8 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from config import DataError
-from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, upright
+from config import DataError, PrepareConfig
+from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, square, upright
 from gan.files import printable
 
 SIZE = 96  # height and width at which pictures are inspected, pixels: the size that the encoder was trained on
@@ -96,16 +96,6 @@ class Picture:
         if len(parts) > 6:
             parts[5:] = [plain_name("/".join(parts[5:]))]
         return "/".join(parts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Cut:
-    """How faces are cut: the whole picture, its centre square, or the faces that a cascade detects."""
-
-    centre: bool = False
-    cascade: str = ""
-    margin: float = 0.0
-    min_size: int = 64
 
 
 @dataclasses.dataclass
@@ -248,45 +238,41 @@ def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
     return ""
 
 
-def inspect(pictures: Sequence[Picture], cut: Cut) -> tuple[list[Candidate], bytes]:
+def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Candidate], bytes]:
     """Inspect some pictures, each by itself: the candidates, in order, at least one for each picture.
 
     Also returns the pixels at 96x96, RGB, of those with a digest.
     """
-    found: list[Candidate] = []
-    pixels: list[bytes] = []
+    found: list[tuple[Candidate, bytes]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for picture in pictures:
-            parts: list[bytes] = []
             try:
-                candidates = list(_inspect(picture, cut, parts))
+                found += list(_inspect(picture, config))  # all of its faces, or none
             except Exception as error:
                 ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
-                candidates = [Candidate(picture, "truncated" if ends else "unreadable", reason(error))]
-            else:
-                pixels += parts
-            found += candidates
-    return found, b"".join(pixels)
+                found.append((Candidate(picture, "truncated" if ends else "unreadable", reason(error)), b""))
+    return [face for face, _ in found], b"".join(pixels for _, pixels in found)
 
 
-def _inspect(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Candidate]:
+def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidate, bytes]]:
     with _opened(picture) as image:
         width, height = image.size
         animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
         if width * height > MOST_PIXELS:
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
-            yield Candidate(picture, "refused", what, (width, height))
+            yield Candidate(picture, "refused", what, (width, height)), b""
             return
-        if not cut.cascade:
+        if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
         with contextlib.suppress(Exception):  # as `upright`
             if image.getexif().get(0x0112) in (5, 6, 7, 8):  # a quarter turn
                 width, height = height, width
         shown = upright(image).convert("RGB")
-    boxes = _faces(shown, cut) if cut.cascade else [_square((width, height)) if cut.centre else None]
+    whole = square((width, height)) if config.centre else None
+    boxes = [whole] if config.detect is None else _faces(shown, config.detect, config.margin, config.min_size)
     if not boxes:
-        yield Candidate(picture, "faceless", "", (width, height))
+        yield Candidate(picture, "faceless", "", (width, height)), b""
     for box in boxes:
         part, size = shown, (width, height)
         if box is not None:  # in the picture itself; what is shown of a large JPEG is smaller
@@ -295,22 +281,17 @@ def _inspect(picture: Picture, cut: Cut, pixels: list[bytes]) -> Iterator[Candid
             part = shown.crop((left, round(box[1] * down), right, round(box[3] * down)))
             size = box[2] - box[0], box[3] - box[1]
         small = part.resize((SIZE, SIZE), Image.Resampling.BOX, reducing_gap=2)
-        candidate = Candidate(picture, size=size, box=box, animated=animated)
-        array = np.asarray(small)
-        candidate.faults = _faults(array, size, (width, height), cut)
-        candidate.kind, candidate.why = next(iter(candidate.faults.items()), ("", ""))
-        digest = hashlib.sha256(repr(part.size).encode())
-        digest.update(np.ascontiguousarray(part).data)
-        candidate.digest = digest.digest()[:16]
-        grey = small.convert("L")
-        candidate.hashes = _hash(grey), _hash(grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+        array, grey = np.asarray(small), small.convert("L")
+        faults = _faults(array, size, (width, height), config)
+        kind, why = next(iter(faults.items()), ("", ""))
+        digest = hashlib.sha256(repr(part.size).encode() + part.tobytes()).digest()[:16]
+        hashes = _hash(grey), _hash(grey.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
         brightness = np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32)
-        brightness = (brightness - brightness.mean()) / max(brightness.std(), 1)
-        candidate.brightness = brightness.astype(np.float16).tobytes()
+        brightness = ((brightness - brightness.mean()) / max(brightness.std(), 1)).astype(np.float16).tobytes()
         red, green, blue = (round(float(mean)) for mean in array.mean((0, 1)))
-        candidate.colour = red, green, blue
-        pixels.append(small.tobytes())
-        yield candidate
+        rgb = red, green, blue
+        face = Candidate(picture, kind, why, size, box, digest, hashes, brightness, rgb, animated, faults)
+        yield face, small.tobytes()
 
 
 @contextlib.contextmanager
@@ -326,15 +307,15 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
         Image.MAX_IMAGE_PIXELS = limit
 
 
-def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], cut: Cut) -> dict[str, str]:
+def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], config: PrepareConfig) -> dict[str, str]:
     """Defects of a picture by itself, with details, from its pixels at 96x96 and its sizes; the worst first."""
     found: dict[str, str] = {}
     brightness = array.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
     deviation, channels = float(brightness.std()), array.astype(np.int16)
-    if min(size) < cut.min_size:
+    if min(size) < config.min_size:
         found["small"] = f"{size[0]} x {size[1]} pixels"
-    if not cut.cascade and max(whole) > NARROW * min(whole):
+    if config.detect is None and max(whole) > NARROW * min(whole):
         found["narrow"] = f"{whole[0]} x {whole[1]} pixels"
     if np.percentile(brightness, 95) < DARK:
         found["dark"] = f"mean brightness {brightness.mean():.0f} of 256"
@@ -364,12 +345,6 @@ def _lost(array: np.ndarray) -> float:
 
 def _hash(grey: Image.Image) -> int:
     return int(str(imagehash.phash(grey)), 16)
-
-
-def _square(size: tuple[int, int]) -> tuple[int, int, int, int]:
-    side = min(size)
-    left, top = ((length - side) // 2 for length in size)
-    return left, top, left + side, top + side
 
 
 def check_cascade(path: Path) -> None:
@@ -408,16 +383,16 @@ def _detector(path: str) -> Any:
     return detector
 
 
-def _faces(image: Image.Image, cut: Cut) -> list[tuple[int, int, int, int]]:
+def _faces(image: Image.Image, cascade: Path, margin: float, min_size: int) -> list[tuple[int, int, int, int]]:
     """Boxes of the faces that the cascade detects, with their margins, inside the picture, from left to right."""
     import cv2
 
     grey = cv2.equalizeHist(np.asarray(image.convert("L")))
-    least = max(1, round(cut.min_size / (1 + 2 * cut.margin)))
-    boxes = _detector(cut.cascade).detectMultiScale(grey, 1.1, 5, minSize=(least, least))
+    least = max(1, round(min_size / (1 + 2 * margin)))
+    boxes = _detector(str(cascade)).detectMultiScale(grey, 1.1, 5, minSize=(least, least))
     found = []
     for x, y, width, height in sorted(tuple(int(edge) for edge in box) for box in boxes):
-        side = min(round(max(width, height) * (1 + 2 * cut.margin)), *image.size)
+        side = min(round(max(width, height) * (1 + 2 * margin)), *image.size)
         left = min(max(0, x + (width - side) // 2), image.width - side)
         top = min(max(0, y + (height - side) // 2), image.height - side)
         found.append((left, top, left + side, top + side))

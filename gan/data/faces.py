@@ -31,7 +31,7 @@ from tqdm import tqdm
 import config
 from config import SYNTHETIC, DataError
 from gan.data import synthetic, torchvision_data
-from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, upright
+from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, square, upright
 from gan.files import as_word, move
 
 try:
@@ -424,9 +424,5 @@ def _face(image: Image.Image, shape: Shape) -> Image.Image:
     """The centre square of a picture's first frame, upright, on white, in the size and channels of `shape`."""
     image_size, _, channels = shape
     image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
-    image = upright(image)
-    side = min(image.size)
-    left, top = ((length - side) // 2 for length in image.size)
-    box = (left, top, left + side, top + side)
-    image = image.convert("RGB" if channels == 3 else "L")
-    return image.resize((image_size, image_size), Image.Resampling.LANCZOS, box)
+    image = upright(image).convert("RGB" if channels == 3 else "L")
+    return image.resize((image_size, image_size), Image.Resampling.LANCZOS, square(image.size))

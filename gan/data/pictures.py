@@ -102,6 +102,13 @@ def _grey(values: np.ndarray) -> Image.Image:
     return Image.fromarray(np.rint(values.clip(0, 255)).astype(np.uint8))
 
 
+def square(size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of the largest square in the middle of a picture."""
+    side = min(size)
+    left, top = ((length - side) // 2 for length in size)
+    return left, top, left + side, top + side
+
+
 def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
     """Run a function on each of its arguments in `work`, `CHUNK` pictures each; yields the results in order.
 
