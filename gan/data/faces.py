@@ -105,41 +105,42 @@ def open_pack(
     folder = packs / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     held = _hold(folder)
     if not (folder / "pack.json").is_file():
-        try:
-            _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
-        except OSError as error:  # not from reading pictures: that is caught where they are read
-            raise DataError(
-                f"cannot write the pack of {data_path} to {packs}: {error.strerror or error}; expected a writable "
-                "folder with room; change that, or run from another folder"
-            ) from error
-        finally:
-            torchvision_data.open_dataset.cache_clear()
+        _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
         held = _hold(folder)
+    pack = _load(folder)
+    weakref.finalize(pack.pixels, held)
+    _describe(pack, data_path, say)
+    _delete_unused(packs, say)
+    return pack
+
+
+def _load(folder: Path) -> Pack:
     try:
         about = json.loads((folder / "pack.json").read_text())
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
-        pack = Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
+        return Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise DataError(
             f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again"
         ) from error
-    weakref.finalize(pixels, held)
+
+
+def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
+    """Say what is in a pack, and how to remove what is useless."""
+    n, size = pack.pixels.shape[:2]
     kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
-    say(f"{len(pixels):,} {kind} of {image_size}x{image_size} pixels{origin}, packed in {folder}")
+    say(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
     if pack.rejected:
         say(
-            f"files rejected: {pack.rejected:,}; {folder / 'rejected.txt'} names them and the reasons; if the disk or "
-            f"the network was at fault, delete {folder}, and the next run tries them again"
+            f"files rejected: {pack.rejected:,}; {pack.folder / 'rejected.txt'} names them and the reasons; if the "
+            f"disk or the network was at fault, delete {pack.folder}, and the next run tries them again"
         )
-    copies = len(pack.hashes) - len(np.unique(pack.hashes))  # by checksum: nothing is read
-    if data_path == SYNTHETIC or copies <= len(pack.hashes) ** 2 / 2**33:  # as many as chance makes
-        copies = 0
-    if copies:
+    copies = n - len(np.unique(pack.hashes))  # by checksum: nothing is read
+    copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than chance makes
+    if copied:
         say(f"exact duplicates of other faces: {copies:,}")
-    if (pack.rejected or copies) and data_path.exists():
+    if (pack.rejected or copied) and data_path.exists():
         say(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
-    _delete_unused(packs, say)
-    return pack
 
 
 def _hold(folder: Path) -> Callable[[], None]:
@@ -207,7 +208,6 @@ def _find(data_path: Path) -> list[Listed]:
         if data_path.suffix.lower() != ".zip":
             raise DataError(f"{data_path} is a file but not a zip; expected a folder of pictures or a zip; {GIVE}")
         return [_listed(root, data_path.name)]
-
     return _below(data_path, (*SUFFIXES, ".zip"))
 
 
@@ -246,36 +246,23 @@ def _listed(path: str, name: str) -> Listed:
     return name, status.st_size, status.st_mtime_ns
 
 
-def _list_pictures(root: Path, files: list[Listed]) -> tuple[list[Picture], list[str]]:
-    """The pictures among files and in their zips, in order, and the rejected zips."""
-    if root == SYNTHETIC:
-        return [(str(seed), "") for seed in range(synthetic.FACES)], []
-    if torchvision_data.is_dataset(root):
-        return [(str(index), "") for index in range(len(torchvision_data.open_dataset(root)))], []
-    pictures: list[Picture] = []
-    rejected: list[str] = []
-    for name, *_ in files:
-        if not name.lower().endswith(".zip"):
-            pictures.append((name, ""))
-            continue
-        try:
-            with zipfile.ZipFile(root / name) as archive:
-                members = sorted(set(archive.namelist()))
-        except Exception as error:
-            rejected.append(rejection(name, error))
-            continue
-        wanted = (m for m in members if m.lower().endswith(SUFFIXES) and all(map(is_visible, m.split("/"))))
-        pictures += [(name, member) for member in wanted]
-    return pictures, rejected
-
-
-def _make_pack(
-    folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
-) -> None:
-    """Decode files into the pack `folder`, which appears whole or not at all."""
-    of_itself = data_path == SYNTHETIC or torchvision_data.is_dataset(data_path) or data_path.is_dir()
-    root = data_path if of_itself else data_path.parent
-    pictures, rejected = _list_pictures(root, files)
+def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[str]]:
+    """The pictures among files and in their zips, below which path they lie, in order, and the rejected zips."""
+    root, pictures, rejected = data_path, list[Picture](), list[str]()
+    if data_path == SYNTHETIC:
+        pictures = [(str(seed), "") for seed in range(synthetic.FACES)]
+    elif torchvision_data.is_dataset(data_path):
+        pictures = [(str(index), "") for index in range(len(torchvision_data.open_dataset(data_path)))]
+    else:
+        root = data_path if data_path.is_dir() else data_path.parent
+        for name, *_ in files:
+            if not name.lower().endswith(".zip"):
+                pictures.append((name, ""))
+                continue
+            try:
+                pictures += [(name, member) for member in _members(root / name)]
+            except Exception as error:
+                rejected.append(rejection(name, error))
     if rejected and root != data_path:
         why = rejected[0].split("\t")[1]
         raise DataError(f"{data_path} is not a readable zip ({why}); expected a folder of pictures or a zip; {GIVE}")
@@ -284,52 +271,90 @@ def _make_pack(
             f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
             f"put faces there or {GIVE}"
         )
-    need = len(pictures) * (math.prod(shape) + 4)
-    found = f"found {len(pictures):,} pictures in {data_path}; packing them"
-    if data_path == SYNTHETIC:
-        found = f"making {len(pictures):,} synthetic faces"
-    say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder.parent).free
-    if free < need + RESERVE:
+    return root, pictures, rejected
+
+
+def _members(path: Path) -> list[str]:
+    """The pictures in a zip, in order."""
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(set(archive.namelist()))
+    return [name for name in names if name.lower().endswith(SUFFIXES) and all(map(is_visible, name.split("/")))]
+
+
+def _make_pack(
+    folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
+) -> None:
+    """Decode files into the pack `folder`, which appears whole or not at all."""
+    try:
+        root, pictures, rejected = _list_pictures(data_path, files)
+        found = f"found {len(pictures):,} pictures in {data_path}; packing them"
+        if data_path == SYNTHETIC:
+            found = f"making {len(pictures):,} synthetic faces"
+        need = len(pictures) * (math.prod(shape) + 4)
+        say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
+        _check_room(folder.parent, need + RESERVE)
+        with unfinished_beside(folder) as unfinished:
+            hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
+            rejected += broken
+            if len(hashes) < 2:
+                raise _too_few(len(hashes), rejected, data_path, folder)
+            np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
+            if rejected:
+                _write_rejected(unfinished / "rejected.txt", rejected)
+            about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
+            (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
+            _put_in_place(unfinished, folder)
+    except OSError as error:  # not from reading pictures: that is caught where they are read
         raise DataError(
-            f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {folder.parent}, "
-            f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
+            f"cannot write the pack of {data_path} to {folder.parent}: {error.strerror or error}; expected a writable "
+            "folder with room; change that, or run from another folder"
+        ) from error
+    finally:
+        torchvision_data.open_dataset.cache_clear()
+
+
+def _check_room(packs: Path, need: int) -> None:
+    packs.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(packs).free
+    if free < need:
+        raise DataError(
+            f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {packs}, {need / 1e6:,.0f} MB needed; "
+            "free some, or run from a folder on another disk"
         )
-    with unfinished_beside(folder) as unfinished:
-        hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
-        rejected += broken
-        listing = "".join(f"{line}\n" for line in rejected)
-        if len(hashes) < 2 and rejected:
-            kept = folder.with_name(f"{folder.name}-rejected.txt")
-            kept.write_text(listing, encoding="utf-8")
-            name, why = rejected[0].split("\t")
-            raise DataError(
-                f"{'only one' if hashes else 'none'} of {len(hashes) + len(rejected):,} files in {data_path} could be "
-                f"read, expected at least 2; the first: {name} ({why}); {kept} lists all; repair them or {GIVE}"
-            )
-        if len(hashes) < 2:
-            raise DataError(
-                f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}"
-            )
-        np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
-        if rejected:
-            (unfinished / "rejected.txt").write_text(listing, encoding="utf-8")
-        about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
-        (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
-        for path in unfinished.iterdir():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):  # a disk that knows no locks
-                stack.enter_context(_locked(folder.parent, wait=True))  # another process may be about to do the same
-            if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
-                shutil.rmtree(folder)
-            try:
-                move(unfinished, folder)
-            except OSError:
-                if not (folder / "pack.json").is_file():
-                    raise  # else another process was faster, and its pack is as good
+
+
+def _too_few(faces: int, rejected: list[str], data_path: Path, folder: Path) -> DataError:
+    """Why so few faces make no pack. The rejected files are listed beside the pack that there might have been."""
+    if not rejected:
+        return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
+    listing = folder.with_name(f"{folder.name}-rejected.txt")
+    _write_rejected(listing, rejected)
+    name, why = rejected[0].split("\t")
+    return DataError(
+        f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
+        f"at least 2; the first: {name} ({why}); {listing} lists all; repair them or {GIVE}"
+    )
+
+
+def _write_rejected(path: Path, rejected: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in rejected), encoding="utf-8")
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    """Rename a finished pack, once it is safe on the disk, unless another process was faster."""
+    for path in unfinished.iterdir():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a disk that knows no locks
+            stack.enter_context(_locked(folder.parent, wait=True))  # another process may be about to do the same
+        if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
+            shutil.rmtree(folder)
+        try:
+            move(unfinished, folder)
+        except OSError:
+            if not (folder / "pack.json").is_file():
+                raise  # else the pack of the other process is as good
 
 
 @contextlib.contextmanager
