@@ -125,45 +125,50 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
         finally:
             _zip.cache_clear()
         return
-    # Not multiprocessing's, which would import the main module, and torch with it. Ctrl-C is not for them.
-    code = f"import sys; sys.path[:] = {sys.path!r}; from gan.data import pictures; pictures.serve()"
-    group: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def ask(arguments: tuple[Any, ...]) -> T:
-        process = idle.get()
-        try:
-            pickle.dump((function, arguments), process.stdin)
-            process.stdin.flush()
-            answer = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError) as ended:
-            what = "a process that reads pictures died, perhaps for want of memory"
-            raise DataError(f"{what}; lower --num_workers") from ended
-        finally:
-            idle.put(process)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def end(process: subprocess.Popen[Any]) -> None:
-        with contextlib.suppress(OSError), process:  # it may have died
-            process.kill()
-
+    idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for a process
         for _ in range(workers):
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **group}
-            idle.put(process := subprocess.Popen([sys.executable, "-c", code], **pipes))
-            stack.callback(end, process)
+            idle.put(process := _start())
+            stack.callback(_end, process)
         for arguments in work:
-            waiting.append(pool.submit(ask, arguments))
+            waiting.append(pool.submit(_ask, idle, function, arguments))
             if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _start() -> subprocess.Popen[Any]:
+    """Start a worker. Not multiprocessing's, which would import the main module, and torch with it."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from gan.data import pictures; pictures.serve()"
+    apart: dict[str, Any] = {"start_new_session": True}  # Ctrl-C is not for it
+    if sys.platform == "win32":
+        apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
+
+
+def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    """Have an idle worker call a function; its error is raised here."""
+    process = idle.get()
+    try:
+        pickle.dump((function, arguments), process.stdin)
+        process.stdin.flush()
+        answer = pickle.load(process.stdout)
+    except (EOFError, OSError, pickle.UnpicklingError) as ended:
+        what = "a process that reads pictures died, perhaps for want of memory"
+        raise DataError(f"{what}; lower --num_workers") from ended
+    finally:
+        idle.put(process)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    with contextlib.suppress(OSError), process:  # it may have died
+        process.kill()
 
 
 def serve() -> NoReturn:
