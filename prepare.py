@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -51,7 +52,8 @@ def prepared(
 ) -> None:
     """Do the work of `main`; `file` holds the pictures at 96x96 pixels meanwhile."""
     candidates = list(refused)
-    for some, data in spread(cleaning.inspect, pictures, config, "inspecting", config.num_workers):
+    one = dataclasses.replace(config, sources=config.sources[:1])  # it goes along with each chunk; sources may be many
+    for some, data in spread(cleaning.inspect, pictures, one, "inspecting", config.num_workers):
         candidates += some
         file.write(data)
     file.flush()
