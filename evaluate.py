@@ -137,13 +137,16 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
         sampler = sampling.load(config.fake, device)
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
-                f"--image_size={config.image_size}: {config.fake} has faces of {sampler.model.image_size} pixels; "
-                "leave the option out"
+                f"--image_size={config.image_size}: {config.fake} generates faces of {sampler.model.image_size} "
+                "pixels; leave the option out"
             )
         name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
         about = f"{name}, {sampler.images_seen:,} images seen"
         return Subject(sampler, None, about, sampler.model.image_size, sampler.model.channels)
-    pack = open_pack(config.fake, config.image_size or SIZE)
+    try:
+        pack = open_pack(config.fake, config.image_size or SIZE)
+    except DataError as error:
+        raise DataError(f"{error}; --fake also takes a checkpoint or a run's folder") from error
     n = len(pack.pixels)
     if n < LEAST:
         raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")

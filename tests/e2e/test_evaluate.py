@@ -389,6 +389,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     ("words", "answer"),
     [
         ("--fake=nowhere", "nowhere does not exist; expected a folder of pictures or a zip"),
+        ("--fake=nowhere", "--fake also takes a checkpoint or a run's folder"),
         ("--fake=nothing.pt", "nothing.pt: no such checkpoint"),
         (f"--fake={300 * 'a'}", "cannot be read: File name too long"),
         ("--fake=few --real=faces --image_size=32", "20 pictures in few; expected at least 50 to measure"),
@@ -400,7 +401,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
         ("--fake=faces --real=faces --image_size=32 --pairs", "give --real=FOLDER, a folder other than --fake"),
         ("--fake=others --image_size=32", "give real faces: --real=FOLDER"),
         ("--pairs --n=50", "there are none here; give --real=FOLDER"),
-        ("--image_size=64", "has faces of 96 pixels; leave the option out"),
+        ("--image_size=64", "generates faces of 96 pixels; leave the option out"),
         ("--image_size=65", "--image_size: must be one of"),
         ("--n=10", "--n: must be at least 50; got 10"),
         ("--features=inception --fid_weights=none.pth", "none.pth: cannot be opened"),
