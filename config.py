@@ -538,7 +538,7 @@ class EvaluateConfig:
         "data/, else the features that come with the program, of the released generator's training faces.",
     )
     n: int = option(
-        5000, "samples, and as many real faces; at most half of those there are; the rest gives the floor.", ge=50
+        5000, "samples, and as many real faces; at most half of those there are; as many others give the floor.", ge=50
     )
     seed: int = option(
         0,

@@ -123,7 +123,7 @@ class Lite(nn.Module):
 
 
 def load(name: str, depths: int = 5) -> Lite:
-    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; no more of it than the maps need.
+    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; it computes its first `depths` maps.
 
     Raises:
         ConfigError: the package is not installed.

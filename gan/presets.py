@@ -15,7 +15,7 @@ from config import RELEASED, C, ConfigError, Preset, TrainConfig
 RELEASED_NAME = Path("released")  # the released weights; a file or folder of that name is written `$PWD/released`
 NAMING = ("init", "checkpoint", "fake")  # options that accept that name
 
-# What the presets of the papers have in common: none of what came after them, and the faces as they are.
+# What the presets of the papers have in common: none of what came after them, and all faces.
 _PLAIN: dict[str, Any] = {
     "ndf": 64,
     "projected": False,

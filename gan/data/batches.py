@@ -21,7 +21,7 @@ class Batches:
     """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
 
     A batch may span two epochs, so no face is left out and none comes twice. `chosen` are the indices of the faces to
-    train on, (n,); a device with room keeps them all. `flip` is the probability that a face is mirrored. `part` selects
+    train on, (n,); a GPU with room keeps them all. `flip` is the probability that a face is mirrored. `part` selects
     the faces of each batch to return where several devices share it.
     """
 

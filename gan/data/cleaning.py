@@ -40,7 +40,7 @@ KINDS = {
     "narrow": "more than twice as long as wide, or the other way round",
     "blank": "one colour, or nearly nothing to see",
     "dark": "nearly black",
-    "unfinished": "its lowest rows are plain black or grey: an incomplete file that was saved again",
+    "unfinished": "its lowest rows are plain black or grey, as in an incomplete file that was saved again",
     "grey": "without colour",
     "faceless": "no face was detected",
     "duplicate": "the same pixels as another picture",
@@ -66,7 +66,7 @@ BLOCK = 2**23  # pairs of pictures compared at a time
 
 # Outliers.
 OUTLYING, NEAREST = 6.0, 20  # so many deviations above the median distance to the twentieth neighbour
-LEAST = 200  # pictures among which they are looked for
+LEAST = 200  # pictures at least; among fewer no outliers are looked for
 
 
 @dataclasses.dataclass(frozen=True)

@@ -247,7 +247,7 @@ def _listed(path: str, name: str) -> Listed:
 
 
 def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[str]]:
-    """The pictures among files and in their zips, below which path they lie, in order, and the rejected zips."""
+    """The path below which the pictures lie, the pictures among files and in zips, in order, and the rejected zips."""
     root, pictures, rejected = data_path, list[Picture](), list[str]()
     if data_path == SYNTHETIC:
         pictures = [(str(seed), "") for seed in range(synthetic.FACES)]
@@ -375,7 +375,7 @@ def unfinished_beside(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
-    """Lock a folder, also against the death of this process. OSError if another process holds it, unless `wait`."""
+    """Lock a folder until the block ends, or this process does. OSError if another process has it, unless `wait`."""
     if fcntl is None:  # Windows, where nobody can remove what another process has open
         yield
         return

@@ -110,10 +110,10 @@ def square(size: tuple[int, int]) -> tuple[int, int, int, int]:
 
 
 def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
-    """Run a function on each of its arguments in `work`, `CHUNK` pictures each; yields the results in order.
+    """Call a function with each of the arguments in `work`, `CHUNK` pictures each; yields the results in order.
 
-    It runs in so many processes, which import its module; few pictures are handled in this one. Close the generator,
-    also after an error: its processes end with it, and with this process, however that ends.
+    It runs in `workers` processes, which import its module, so that must start fast; few pictures are handled in this
+    one. Close the generator, also after an error: its processes end with it, and with this process, however that ends.
 
     Raises:
         DataError: a process died.

@@ -31,7 +31,7 @@ class Residual(nn.Module):
 class Damage(nn.Module):
     """Faces (N, 3, 96, 96) in [-1, 1] -> logits (N, 24, 24) of each place being damaged.
 
-    A U-Net (Ronneberger et al. 2015) whose smallest map has 6 pixels and sees the whole face. `benchmarks/damage.py`
+    A U-Net (Ronneberger et al. 2015) whose smallest map is 6 x 6 and sees the whole face. `benchmarks/damage.py`
     trained it on real faces and damaged ones; it has never seen a generated face.
     """
 

@@ -34,7 +34,7 @@ PATCHES = 16_384  # patches of each level taken from them
 DAMAGE_FACES = 2048  # most faces of a set in which damage is looked for; its mean is then known to 0.0003
 CHUNK = 64  # most faces for texture and spectrum at a time
 COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
-COPY_RATIO = 0.5  # share of a new face's distance that is too near
+COPY_RATIO = 0.5  # share of a new face's distance below which a sample is too near
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,8 +46,9 @@ def gaussian(features: Tensor) -> Gaussian:
 def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:
     """The squared Mahalanobis distance from the middle of a Gaussian, (N, F) -> (N,): the greater, the less likely.
 
-    In double precision. A thousandth of the covariance's mean diagonal is added to that, so that features that are the
-    same in all faces, and fewer faces than features, do not divide by nothing.
+    The mean (F,) and the covariance (F, F) are in double precision. A thousandth of the covariance's mean diagonal is
+    added to its diagonal, so that features that are the same in all faces, and fewer faces than features, do not divide
+    by nothing.
     """
     ridge = 1e-3 * covariance.diagonal().mean().clamp(min=1e-9)
     factor = torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean)).double())
@@ -111,7 +112,7 @@ def manifold_metrics(real: Tensor, fake: Tensor, k: int = 5, real_radii: Tensor 
 
 
 def coverage_deviation(real: Tensor, fake: Tensor, real_radii: Tensor) -> float:
-    """Standard error of the coverage over the choice of fakes, by the jackknife, which overestimates it.
+    """Standard error of the coverage over the choice of fakes, by the jackknife, which tends to overestimate it.
 
     Right where few reals are covered, up to 1.7 times too large where nearly all are (Efron and Stein 1981: on average
     never too small). `real_radii` is `radii(real, k)`.
@@ -136,7 +137,10 @@ def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
-    """Distance from each feature to its k-th neighbour in `among`, which has them all; itself not counted: (N,)."""
+    """Distance from each feature to its k-th neighbour, itself not counted: (N,).
+
+    The neighbours are in `among` (M, F), which has all of the features; by default it has no others.
+    """
     among = features if among is None else among
     return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
 

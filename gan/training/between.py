@@ -22,12 +22,12 @@ from gan.training.run import Run, TrainingState
 from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
 
-CLOSING_SECONDS = 2.0  # reserved for the last preview and save of a resumed run; for a new run they are measured
+CLOSING_SECONDS = 2.0  # for the last preview and save of a resumed run; a new run or cycle times its own
 STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
 
 
 def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:
-    """Preview and save a run, or a cycle of it, that just begins, not a resumed one; returns the seconds it takes."""
+    """Preview and save where a run or a cycle just begins; returns the seconds that a preview and a save take."""
     if not run.ranks.first or (state.step != state.cycle.step and run.latest.is_file()):
         return CLOSING_SECONDS
     since = time.perf_counter()

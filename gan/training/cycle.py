@@ -15,7 +15,7 @@ class Cycle:
     seconds: float = 0.0  # the run's training time when it began; earlier by the time that preparing the run took
 
     def done(self, seconds: float, allowed: float) -> float:
-        """The share that is done after so many seconds of the run's training, of those that the cycle may take."""
+        """The share that is done after `seconds` of the run's training, where the cycle may take `allowed` seconds."""
         return (seconds - self.seconds) / max(allowed, 1e-9)
 
     def rates(self, done: float, anneal: float) -> float:

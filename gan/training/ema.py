@@ -53,5 +53,5 @@ def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
     """
     try:
         update_bn(batches, generator)
-    finally:  # memory may not suffice
+    finally:  # memory may not suffice; update_bn then leaves momenta at None, which only training would read
         generator.eval()

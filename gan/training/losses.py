@@ -110,7 +110,7 @@ def approximate_penalty(
 
 
 def penalty_noise(penalty: Penalty, images: Tensor, n: int, random: torch.Generator) -> Tensor | None:
-    """The random numbers for the `gradient_penalties` of a batch of n images, of the shape of `images` but for n.
+    """The random numbers for the `gradient_penalties` of n images like `images`; `random` is on their device.
 
     For `approximate` (n, 2, C, H, W), standard normal; for `gp` (n, 1, 1, 1), uniform; for others None.
     """

@@ -22,8 +22,8 @@ class Memory:
             try:
                 mine, parts = n // world, self.parts
                 return half(step, [slice(mine * i // parts, mine * (i + 1) // parts) for i in range(parts)])
-            except (RuntimeError, MemoryError) as error:  # parts must give the same step
-                if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:  # parts must add up
                     raise
             self.parts *= 2
             free_memory(self.run.device)

@@ -165,8 +165,8 @@ def _aside(file: Path, stem: str) -> Path:
 def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
     """Lock a run's folder against other processes until this one ends, however it ends.
 
-    A disk without locks locks nobody out. Half-written files of earlier processes are deleted if the folder is a run's,
-    and not only holds a checkpoint.
+    Where the disk has no locks, nobody is kept out. Half-written files of earlier processes are deleted if the folder
+    is a run's, not one in which only a checkpoint lies.
 
     Args:
         folder: the run's.

@@ -25,7 +25,7 @@ Kind = Literal[
 
 EARLY_IMAGES = 10_000  # images before which there is no diagnosis
 RECENT = 0.25  # share of the run, its last part, that most rules look at
-COLLAPSED = 0.3  # samples that are nearer to each other than this share of what faces are have collapsed
+COLLAPSED = 0.3  # greatest `variety` of samples that have collapsed
 WON, LOST = 0.999, 0.6  # shares of pairs told apart by a discriminator that has won, and has lost
 KNOWN, MANY_EPOCHS = 0.975, 200  # the same share of one that knows faces by heart, and epochs for that
 SURE = 0.75  # least share of pairs told apart for mean logits to mean anything
@@ -94,8 +94,8 @@ def distances(thumbs: np.ndarray) -> np.ndarray:
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
     """How far apart samples are: the median distance to the nearest other sample, divided by that of real faces.
 
-    About 1 where samples differ as much as faces do, near 0 where they are all alike. Of thumbnails, (N, F), of about
-    as many faces as samples.
+    About 1 where samples differ as much as faces do, near 0 where they are all alike. Both are thumbnails, (N, F), of
+    about as many samples as faces.
     """
     of_samples, of_reals = (np.median(distances(of).min(1)) for of in (samples, reals))
     return float(of_samples / max(of_reals, 1e-9))
@@ -104,7 +104,8 @@ def variety(samples: np.ndarray, reals: np.ndarray) -> float:
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
     """How much samples of the same latents have changed: the median change, divided by the distance of two samples.
 
-    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Of thumbnails, (N, F).
+    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Both are thumbnails,
+    (N, F).
     """
     moved = np.sqrt(((samples - before) ** 2).mean(1))
     apart = distances(samples)[np.triu_indices(len(samples), 1)]

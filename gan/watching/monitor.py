@@ -24,8 +24,8 @@ from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
-SIDE_SHARE = 0.03  # of the time for measurements; previews get the rest of it, at least a third; more than that waits
-SPACED = 500  # previews keep this part of the time so far between them, so that they do not fill a long run's folder
+SIDE_SHARE = 0.03  # of the time for measurements, which wait for it; previews get what is left of it, at least a third
+SPACED = 500  # previews are at least a 500th of the time so far apart, so that they do not fill a long run's folder
 ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # if work takes longer, and so many times as long as usual, the computer slept
 LOGIT_STEPS = 16  # steps that the histogram of the discriminator's logits covers
 DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves, at least

@@ -1,4 +1,4 @@
-"""What shows a run beside its status line takes all that there is to show, and keeps the last of it. No torch here."""
+"""What is common to all that shows a run beside its status line: it keeps what it is given. No torch here."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
 {% endmacro %}
 <h1>{{ name }}</h1>
 <p class=quiet>{{ measured }}{% if training and measured %}The run is training, and this page is rewritten every two or
-three minutes; last {{ now }}. If that is long ago, the run was killed; <code>{{ again }}</code> resumes its last save.
+three minutes; last {{ now }}. If that is long ago, the run was killed; <code>{{ again }}</code> resumes it from its
+last save.
 {%- else %}{{ "Written" if measured else "Nothing measured yet." }} {{ now }}{% endif %}</p>
 {% if verdict %}
 <p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>

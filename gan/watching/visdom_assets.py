@@ -119,7 +119,7 @@ def _renew(source: str, target: str) -> None:
 
 
 def from_cdn(static: Path) -> bool:
-    """Fetch what is missing from the CDN; whether everything is there now."""
+    """Fetch what is missing from the CDN; returns whether everything is there now."""
     until = time.monotonic() + CDN_SECONDS
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first

@@ -247,7 +247,7 @@ def verdict_text(diagnosis: Diagnosis | None) -> str:
 
 
 def connect(address: str, port: int, env: str) -> Any:
-    """Make a visdom client that prints nothing, opens no socket, and raises ConnectionError in time."""
+    """Make a visdom client that prints nothing, opens no websocket, and raises ConnectionError in time."""
     logging.getLogger("visdom").setLevel(logging.CRITICAL)
     import visdom
     from requests.adapters import HTTPAdapter
