@@ -555,7 +555,8 @@ class EvaluateConfig:
     fid_weights: Path | None = option(None, "file of Inception's weights; unset lets the library download them.")
     image_size: int | None = option(
         None,
-        "height and width at which pictures are compared, pixels; unset: those of a checkpoint, else 96.",
+        "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
+        "always look at 96; unset: those of a checkpoint, else 96.",
         choices=IMAGE_SIZES,
     )
     pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
@@ -620,6 +621,15 @@ class PrepareConfig:
 
 
 ALIASES = {"nogen": "gen_num"}  # option names that stand for another one
+MEANT = {  # options of other programs, or of another entry point, and what they are here
+    "lr": ("lr1", "lr2"),
+    "batch": ("batch_size",),
+    "epochs": ("max_epoch",),
+    "size": ("image_size",),
+    "workers": ("num_workers",),
+    "checkpoint": ("fake",),
+    "data_path": ("real",),
+}
 # Options that may differ when a run is resumed; all others define it.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
 

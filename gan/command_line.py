@@ -27,6 +27,7 @@ from fire.decorators import SetParseFn
 
 from config import (
     ALIASES,
+    MEANT,
     RETIRED,
     C,
     ConfigError,
@@ -190,8 +191,10 @@ def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str
     name = typed[2:].replace("-", "_")
     if typed.startswith("--") and name in fields:
         return fields[name]
-    near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_").lower(), fields, n=1)
-    what = f"did you mean --{near[0]}?" if near else f"{listing} lists them all"
+    word = typed.lstrip("-").replace("-", "_").lower()
+    meant = [name for name in MEANT.get(word, ()) if name in fields]
+    near = meant or difflib.get_close_matches(word, fields, n=1)
+    what = f"did you mean {' or '.join(f'--{name}' for name in near)}?" if near else f"{listing} lists them all"
     raise ConfigError(f"unknown option {typed}; {what}")
 
 

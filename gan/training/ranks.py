@@ -162,7 +162,7 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 raise
             raise CheckpointError(
                 f"process {ranks.rank} of {world}: another process of this run has ended, so all end; see what it said "
-                "and go on from the last save with the same torchrun command and --resume"
+                "and go on from the last save with the same torchrun command, --resume in place of --budget"
             ) from error
         dist.destroy_process_group()  # not after an error: with NCCL it would wait for the others
 
