@@ -245,6 +245,13 @@ def test_wrong_words_of_generate(capsys: pytest.CaptureFixture[str]) -> None:
     assert twice == "--gen_num is given twice; give it once"
 
 
+def test_options_of_another_entry_point_are_answered_with_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "--checkpoint=x", config_type=EvaluateConfig) == (
+        "unknown option --checkpoint; did you mean --fake?"
+    )
+    assert answer(capsys, "--data_path=x", config_type=EvaluateConfig).endswith("; did you mean --real?")
+
+
 @pytest.mark.parametrize("digits", [20, 400, 5000])
 def test_huge_numbers_are_answered_briefly(digits: int, capsys: pytest.CaptureFixture[str]) -> None:
     message = answer(capsys, "--max_epoch=" + "9" * digits)
