@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import train
-from config import RELEASED, RETIRED, SYNTHETIC, CheckpointError, ConfigError, Metric, TrainConfig
+from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DEncoder, Metric, TrainConfig
 from gan import checkpoint
 from gan.data import batches as batches_module
 from gan.data.batches import Batches
@@ -677,13 +677,18 @@ def test_heads_are_penalised_where_there_are_any_and_that_is_wanted(
         assert row.keys() >= {"r1_penalty", "r2_penalty"}
 
 
-@pytest.mark.parametrize(("typed", "weight"), [({}, 0.0), ({"head_penalty": 0.1}, 0.1)])
-def test_a_run_from_the_released_weights_keeps_their_encoder_and_has_no_penalty_on_heads_unless_typed(
-    typed: dict[str, Any], weight: float
+@pytest.mark.parametrize(
+    ("d_encoder", "typed", "weight"),
+    [("faces", {}, 0.0), ("faces", {"head_penalty": 0.1}, 0.1), ("lite0", {}, TrainConfig.head_penalty)],
+)
+def test_a_run_from_old_weights_keeps_their_encoder_and_the_older_has_no_penalty_on_heads_unless_typed(
+    pack: Pack, tmp_path: Path, d_encoder: DEncoder, typed: dict[str, Any], weight: float
 ) -> None:
-    config = starting_from(TrainConfig(init=RELEASED, **typed), {"init": RELEASED, **typed})
+    old = run_in(tmp_path / "old", dataclasses.replace(CONFIG, d_encoder=d_encoder))
+    trained(old, every(pack), stopping=lambda: True)
+    config = starting_from(TrainConfig(init=old.latest, **typed), {"init": old.latest, **typed})
     assert config.projected
-    assert config.d_encoder == "faces"
+    assert config.d_encoder == d_encoder
     assert config.head_penalty == weight
 
 
