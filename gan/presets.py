@@ -79,10 +79,10 @@ class Plan:
 # Learning rates for long runs; the default ones suit short runs, docs/experiments.md.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
-    Plan(least_images=0, options={}, expect="faces only to be guessed at"),
-    Plan(least_images=20_000, options={}, expect="faces, many of them smeared"),
-    Plan(least_images=100_000, options={}, expect="clear faces, an eye missing or smeared in one of three"),
-    Plan(least_images=300_000, options=_SLOW, expect="clear faces, an eye missing or smeared in one of four"),
+    Plan(least_images=0, options={}, expect="rough faces, an eye broken in about half of them"),
+    Plan(least_images=20_000, options={}, expect="clear faces, an eye broken in about one of four"),
+    Plan(least_images=100_000, options={}, expect="clear faces, an eye broken in about one of eight"),
+    Plan(least_images=300_000, options=_SLOW, expect="better faces than two CPU cores give in an hour; not measured"),
     Plan(
         least_images=2e6,
         options={**_SLOW, "ndf": 64, "batch_size": 64},
@@ -94,8 +94,11 @@ PLANS = (
         expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
 )
-"""Plans by what the machine can do in the budget; the last row that fits is chosen. Those below two million images were
-measured, docs/experiments.md, with networks that had no blocks and no modulation; the others were not."""
+"""Plans by what the machine can do in the budget; the last row that fits is chosen.
+
+Expectations are of anime faces of 96 pixels, docs/experiments.md. The rates from 300,000 images on were measured with
+older networks, the faces were not.
+"""
 
 
 # Options for training old weights further, with `--init`, on at most so many faces. With 400 faces they cost nothing
