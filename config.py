@@ -638,6 +638,7 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
         "log_every": "log.jsonl has a row every 50 steps; leave it out",
         "save_minutes": "latest.pt is saved every two minutes and at every stop; leave it out, or see --save_every",
         "eval_metric": "best.pt goes by damage for anime faces, for others by FD; leave it out, and see --eval_images",
+        "decay_every": "the book's second edition calls it save_every; write --save_every=10",
         "penalty_noise": "it is 0.1; leave it out, or see --penalty",
         "vis_keep": "report.html stays and shows the same; for a page that stays first start python -m visdom.server",
         "loss=logistic": "it is bce by another name; write --loss=bce",

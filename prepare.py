@@ -306,7 +306,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     show(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
-        show(f"train:   python train.py --data_path={printable(as_word(config.out))}")
+        show(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
 
 
 if __name__ == "__main__":

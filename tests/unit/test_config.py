@@ -158,7 +158,7 @@ def test_what_a_run_of_before_chose_goes_on() -> None:
     assert (old.model.to_rgb, old.kept_by) == ("smooth", "coverage")
     assert dataclasses.replace(old, budget=3.0).model.to_rgb == "smooth"
     gone = {word.partition("=")[0] for word in RETIRED[TrainConfig]}
-    assert gone - names(TrainConfig) == {"log_every", "save_minutes", "penalty_noise", "vis_keep"}
+    assert gone - names(TrainConfig) == {"log_every", "save_minutes", "decay_every", "penalty_noise", "vis_keep"}
 
 
 def test_a_metric_of_a_day_is_what_followed_it() -> None:
