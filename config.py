@@ -487,7 +487,7 @@ class GenerateConfig:
     gen_search_num: int | None = option(
         None,
         "generate this many and keep the gen_num that look most whole, above all around the eyes; if they are not "
-        "anime faces, those that the discriminator rates best; unset keeps all.",
+        "anime faces, or of --netg_path, those that the discriminator rates best; unset keeps all.",
         ge=1,
     )
     gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
@@ -644,6 +644,7 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
         "loss=logistic": "it is bce by another name; write --loss=bce",
         "to_rgb=smooth": "slim does the same for less time; write --to_rgb=slim",
     },
+    GenerateConfig: {"vis": "it was for training; leave it out, --gen_img has the faces"},
     PrepareConfig: {"cascade": "--detect takes the file; write --detect=FILE"},
 }
 """Former options and choices, and what replaces them. Runs and checkpoints that have them still load."""

@@ -306,6 +306,8 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     show(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
+        if config.detect is None and not config.centre:
+            show("        whole pictures were copied; where they are not faces cut out already: --detect=FILE (docs/data.md)")
         show(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
 
 

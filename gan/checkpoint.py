@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import pickle
 import warnings
@@ -63,7 +64,8 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file")
+                book = "; the book's weights go with --netg_path" if path.suffix == ".pth" else ""
+                raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()  # torch does not compare the checksums
         if broken is not None:
@@ -72,7 +74,9 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
             warnings.simplefilter("ignore")  # of what it finds in foreign files
             content = torch.load(path, map_location=device, weights_only=True)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise CheckpointError(f"{path}: no such checkpoint; expected a .pt file or the folder of a run") from error
+        raise CheckpointError(
+            f"{path}: no such checkpoint; expected a .pt file or the folder of a run{_perhaps(path)}"
+        ) from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; use another file") from error
     except CheckpointError:
@@ -97,6 +101,17 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
     if missing:
         raise CheckpointError(f"{path}: incomplete, it lacks {', '.join(missing)}; use another file")
     return content
+
+
+def _perhaps(path: Path) -> str:
+    """What may be meant by a path that is not there, as the end of a message."""
+    if path.name == "released":
+        return "; the released generator is for --init=released"
+    runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
+    near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1, 0.8)
+    if near:
+        return f"; did you mean {runs[near[0]]}?"
+    return f"; the newest run is {newest_run()}" if runs else ""
 
 
 def checkpoints_in(run: Path) -> list[Path]:
@@ -134,7 +149,10 @@ def newest_run(runs: Path = RUNS) -> Path:
     """The run whose latest.pt was written last; a CheckpointError where there is none to go on with."""
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
     if latest is None:
-        raise CheckpointError(f"--resume: no run with a latest.pt under {runs}; start one with python train.py")
+        raise CheckpointError(
+            f"--resume: no run with a latest.pt in {runs.resolve()}; runs are looked for in the folder where you type; "
+            "start one with python train.py"
+        )
     return latest.parent
 
 

@@ -58,6 +58,12 @@ the details of the recipe.
 
 Write `--name=value` or `--name value`, with underscores or dashes. A switch is on with `--name`, off with `--noname`.
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
+INSTEAD = "write options as --name=value and quote a value that holds spaces"
+INSTEAD_OF_WORDS = {
+    "train": "each task is a program of its own: python train.py",
+    "generate": "each task is a program of its own: python generate.py",
+    "help": "write --help",
+}
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
 PLAIN = "sources"  # the field that takes the words that are not options: paths
@@ -129,9 +135,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
                 raise ConfigError("an empty word stands where a folder, a zip or a picture is expected")
             words.extend(convert(PLAIN, word, Path) for word in stray)
         elif stray:
-            raise ConfigError(
-                f"unexpected word {stray[0]!r}; write options as --name=value and quote a value that holds spaces"
-            )
+            raise ConfigError(f"unexpected word {stray[0]!r}; {INSTEAD_OF_WORDS.get(stray[0], INSTEAD)}")
         return options
 
     # fire reads the options from the signature: without the names in it `--noise` would arrive as ise=False.

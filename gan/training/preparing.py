@@ -221,7 +221,7 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
     ):
         show(
             f"{faces:,} faces are few to learn from; starting from the released generator, which has seen many, gives "
-            "better faces: --init=released"
+            f"better faces: --init=released{'' if config.budget else ' --budget=10'}"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and faces * config.save_every < least:

@@ -145,7 +145,8 @@ def open_batches(run: Run, faces: Faces) -> Batches:
     config, ranks, n = run.config, run.ranks, len(faces.training)
     processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
     held_out = f"{len(faces.all_held_out):,} held out"
-    show(f"{n:,} faces to train on, {held_out}; {run.precision}; run: {run.folder}{processes}")
+    preset = "" if config.preset == "default" else f"; preset {config.preset}"
+    show(f"{n:,} faces to train on, {held_out}; {run.precision}{preset}; run: {run.folder}{processes}")
     part = ranks.part(config.batch_size)
     return Batches(faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part)
 

@@ -180,7 +180,8 @@ def _npm() -> list[str] | None:
     if wheel is None or wheel.origin is None:
         return None
     root = Path(wheel.origin).parent
-    words = [root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
+    node = root / ("node.exe" if sys.platform == "win32" else "bin/node")
+    words = [node, root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
     return [str(word) for word in words] if all(word.is_file() for word in words) else None
 
 
@@ -198,12 +199,12 @@ def _is_good(asset: Asset, content: bytes) -> bool:
 
 
 def main() -> int:
-    """Run `make vis-assets`."""
+    """Run `python -m gan.watching.visdom_assets`."""
     try:
         if missing(folder()):
             from_npm(folder())
     except (OSError, tarfile.TarError) as error:
-        print(f"make vis-assets: {error}", file=sys.stderr)
+        print(f"gan.watching.visdom_assets: {error}", file=sys.stderr)
         return 2
     print(f"the files of visdom's page are in {folder()}")
     return 0

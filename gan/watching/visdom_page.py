@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 INTERVAL = 6.0  # seconds between updates, at least
 SHARE = 0.004  # largest share of the time for updates; the interval grows until they keep to it
 TIMEOUT = 10.0  # most seconds for a server's answer
-STARTING = 20.0  # most seconds for the start of a server, or of its client
+STARTING = 60.0  # most seconds for the start of a server, or of its client
 CLOSING = 6.0  # most seconds for the last update
 WIDTH, HEIGHT = 460, 330  # size of a pane, pixels: three fit beside each other on a usual screen
 
@@ -388,16 +388,18 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
     except OSError as error:
         return None, f"--vis: cannot write {visdom_assets.folder()}: {error}; {instead}"
     if static is None:
+        lacking, of = len(visdom_assets.missing(visdom_assets.folder())), len(visdom_assets.ASSETS)
+        why = "cannot be reached" if lacking == of else "did not deliver them all; the next --vis tries again"
         return None, (
-            f"--vis: the page's files are not in {visdom_assets.folder()} and {visdom_assets.CDN} cannot be reached; "
-            f"{instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
+            f"--vis: of the page's {of} files {lacking} are not in {visdom_assets.folder()}, and {visdom_assets.CDN} "
+            f"{why}; {instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
         )
     if free is None:
         return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another with --vis_port"
     server = Server(free, static)
     if not server.wait():
         server.process.kill()
-        return None, f"--vis: the visdom server did not start, {server.log} says why; {instead}"
+        return None, f"--vis: the visdom server did not answer in {STARTING:.0f} s, {server.log} may say why; {instead}"
     return Page("http://127.0.0.1", free, env, run, options, server), where("http://127.0.0.1", free, env, True)
 
 

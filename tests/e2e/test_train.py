@@ -694,7 +694,7 @@ def test_other_faces_are_refused_and_init_is_named(
         (["--bach_size=3"], "did you mean --batch_size?"),
         (["--max_epoch=0"], "--max_epoch: must be at least 1; got 0"),
         (["--image_size=100"], "must be one of 32, 48, 64, 96, 128, 192, 256; got 100"),
-        (["--resume"], "no run with a latest.pt under checkpoints"),
+        (["--resume"], "no run with a latest.pt in "),
         (["--resume=nothing.pt"], "nothing.pt: no such checkpoint"),
         ([f"--resume={RELEASED}"], f"start a new run from it with --init={RELEASED}"),
         (["--data_path=nowhere"], "nowhere"),

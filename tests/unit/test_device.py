@@ -100,11 +100,14 @@ def test_what_adam_keeps_lies_in_memory_as_its_weights_do() -> None:
         (None, "nvidia-smi", False, "was built without CUDA and cannot use the NVIDIA GPU"),
         (True, "nvidia-smi", False, "was built without CUDA and cannot use the NVIDIA GPU"),
         (False, "nvidia-smi", False, "device: CPU"),
-        (None, "nvidia-smi", True, "device: CPU"),
+        (None, "nvidia-smi", True, "finds no NVIDIA GPU that it can use"),
+        (True, "nvidia-smi", True, "finds no NVIDIA GPU that it can use"),
+        (False, "nvidia-smi", True, "device: CPU"),
+        (None, "nothing", True, "device: CPU"),
         (None, "nothing", False, "device: CPU"),
     ],
 )
-def test_a_torch_for_cpus_alone_beside_a_gpu_is_named(
+def test_a_gpu_that_this_torch_cannot_use_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool | None, tool: str, built: bool, said: str
 ) -> None:
     (tmp_path / tool).touch(0o755)
