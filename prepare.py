@@ -307,7 +307,9 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     show(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
         if config.detect is None and not config.centre:
-            show("        whole pictures were copied; where they are not faces cut out already: --detect=FILE (docs/data.md)")
+            show(
+                "        whole pictures were copied; if they are not cut-out faces yet: --detect=FILE, see docs/data.md"
+            )
         show(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
 
 

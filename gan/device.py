@@ -62,8 +62,8 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
         )
     elif gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi"):
         say(
-            f"torch {torch.__version__} finds no NVIDIA GPU that it can use; going on with the CPU; if nvidia-smi shows "
-            "one, its driver may be too old: docs/install.md says which build of torch it can run"
+            f"torch {torch.__version__} finds no NVIDIA GPU that it can use; going on with the CPU; if nvidia-smi "
+            "shows one, its driver may be too old: docs/install.md says which build of torch it can run"
         )
     elif gpu and device.type == "cpu":
         say(f"no GPU found by torch {torch.__version__}; going on with the CPU")
