@@ -8,7 +8,8 @@ FOLDER holds clones of what is compared, under their own names, and in packages/
     pip install --no-deps --target=FOLDER/packages -r benchmarks/peers.txt
 
 Each trains on the same faces for the same minutes, start to end, one at a time, with its own program, options and loop;
-when time is up the generator is taken out of the loop where that stands, and generates samples. Then the real
+when time is up the generator is taken out of the loop where that stands, and generates samples, as many as it can in
+five minutes where it is slow. Then the real
 `evaluate.py` measures these, and this program's own, all at this program's size. Sizes of faces are the nearest that
 each can make, 64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
 
@@ -51,6 +52,7 @@ from gan.images import grid, to_pixels
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "this program"
+LOT, SAMPLING_SECONDS = 50, 300.0  # samples at a time, and seconds for all of them
 
 Draw = Callable[[int], Tensor]
 """So many samples, (N, 3, S, S) in [-1, 1]."""
@@ -190,12 +192,15 @@ def train(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     folder = options.out / "samples" / options.child
     folder.mkdir(parents=True, exist_ok=True)
+    lots, began = list[Tensor](), time.perf_counter()
     with torch.no_grad():
-        faces = torch.cat([draw(min(50, options.n - start)) for start in range(0, options.n, 50)])
+        while len(lots) * LOT < options.n and time.perf_counter() - began < SAMPLING_SECONDS:
+            lots.append(draw(min(LOT, options.n - len(lots) * LOT)))
+    faces = torch.cat(lots)
     for index, face in enumerate(to_pixels(faces)):
         Image.fromarray(face).save(folder / f"{index:05d}.png")
     Image.fromarray(grid(to_pixels(faces[:64]))).save(options.out / f"{options.child}-faces.png")
-    found = {"pixels": faces.shape[-1], "images_seen": images, "seconds": round(seconds, 1)}
+    found = {"pixels": faces.shape[-1], "images_seen": images, "samples": len(faces), "seconds": round(seconds, 1)}
     (options.out / f"{options.child}.json").write_text(json.dumps(found) + "\n")
 
 
@@ -362,14 +367,15 @@ def with_few_previews() -> None:
 
 def table(rows: list[dict[str, Any]]) -> None:
     """Print what was measured."""
-    print(f"| program | pixels | images seen | a second | {' | '.join(METRICS.values())} |")
-    print("| --- " * (4 + len(METRICS)) + "|")
+    print(f"| program | pixels | images seen | a second | samples | {' | '.join(METRICS.values())} |")
+    print("| --- " * (5 + len(METRICS)) + "|")
     for row in rows:
         cells = [f"{row[metric]:.{1 if metric in ('fd', 'swd_x1000') else 2}f}" for metric in METRICS]
         speed = row["images_seen"] / (60 * row["minutes"])
-        print(f"| {row['name']} | {row['pixels']} | {row['images_seen']:,} | {speed:.1f} | {' | '.join(cells)} |")
+        many = f"{row['images_seen']:,} | {speed:.1f} | {row.get('samples', row['n']):,}"
+        print(f"| {row['name']} | {row['pixels']} | {many} | {' | '.join(cells)} |")
     floor = rows[0]["floor"] if rows else {}
-    print(f"| real faces (floor) | | | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS if m in floor)} |")
+    print(f"| real faces (floor) | | | | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS if m in floor)} |")
 
 
 if __name__ == "__main__":
