@@ -9,8 +9,8 @@ FOLDER holds clones of what is compared, under their own names, and in packages/
 
 Each trains on the same faces for the same minutes, start to end, one at a time, with its own program, options and loop;
 when time is up the generator is taken out of the loop where that stands, and generates samples, as many as it can in
-five minutes where it is slow. Then the real
-`evaluate.py` measures these, and this program's own, all at this program's size. Sizes of faces are the nearest that
+five minutes where it is slow. Then the real `evaluate.py` measures these, and this program's own, all at this program's
+size. Sizes of faces are the nearest that
 each can make, 64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
 
 Two of them ask for an NVIDIA GPU: where they say cuda, they get the CPU. Projected GAN's encoder is loaded from the

@@ -108,7 +108,7 @@ def _perhaps(path: Path) -> str:
     if path.name == "released":
         return "; the released generator is for --init=released"
     runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
-    near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1, 0.8)
+    near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1)
     if near:
         return f"; did you mean {runs[near[0]]}?"
     return f"; the newest run is {newest_run()}" if runs else ""

@@ -129,6 +129,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         assert digest in originals  # copied as they are
     assert json.loads((out / "manifest.json").read_text()) == report["manifest"]
     assert "python train.py --data_path=faces" in done.stdout
+    assert "whole pictures were copied; if they are not cut-out faces yet: --detect=FILE" in done.stdout
 
 
 class Tags(HTMLParser):

@@ -432,7 +432,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
     assert "12 faces are few to learn from" in done.stdout
-    assert "--init=released" in done.stdout
+    assert "--init=released --budget=10" in done.stdout
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")
@@ -601,6 +601,7 @@ def test_book_preset_runs(tmp_path: Path, make_faces: Callable[..., list[Path]],
     assert result.returncode == 0, result.stderr
     stored = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
     assert (stored["loss"], stored["g_every"], stored["to_rgb"]) == ("bce", 5, "book")
+    assert "; preset book; run: checkpoints/a" in result.stdout
 
 
 @pytest.mark.parametrize("words", [["--d_norm=spectral"], ["--penalty=exact"], ["--loss=bce"], ["--d_every=2"]])

@@ -350,6 +350,25 @@ def test_path_means_a_file_or_the_first_name_a_run_has(tmp_path: Path) -> None:
     assert checkpoint.find(tmp_path / "missing.pt", names) == tmp_path / "missing.pt"
 
 
+def test_a_run_that_is_not_there_is_answered_with_the_one_that_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(Path("two.pt")) == "no such checkpoint; expected a .pt file or the folder of a run"
+    for run, time in (("two", 200), ("newest", 300)):
+        os.utime(saved(Path("checkpoints") / run / "latest.pt"), (time, time))
+    for path in (Path("two"), Path("two.pt"), Path("checkpoints/tow")):
+        assert refusal(path).endswith("; did you mean checkpoints/two?")
+    assert refusal(Path("other")).endswith("; the newest run is checkpoints/newest")
+    assert refusal(Path("released")).endswith("; the released generator is for --init=released")
+
+
+def test_weights_of_the_book_that_are_taken_for_a_checkpoint_are_told_from_damage(tmp_path: Path) -> None:
+    for name, hint in (("netg_200.pth", "; the book's weights go with --netg_path"), ("a.pt", "use another file")):
+        torch.save({"main.0.weight": torch.zeros(2)}, tmp_path / name, _use_new_zipfile_serialization=False)
+        assert refusal(tmp_path / name).endswith(hint)
+
+
 def test_newest_run_is_the_one_saved_last(tmp_path: Path) -> None:
     for run, time in (("b", 200), ("a", 300), ("c", 100)):
         os.utime(saved(tmp_path / run / "latest.pt"), (time, time))

@@ -168,6 +168,9 @@ def test_home_folder_is_expanded() -> None:
         ("--gpu - run", "unexpected '-'; write options as --name=value"),
         ("--run -", "unexpected '-'; write options as --name=value"),
         ("book", "unexpected word 'book'; write options as --name=value and quote a value that holds spaces"),
+        ("train --gpu", "unexpected word 'train'; each task is a program of its own: python train.py"),
+        ("generate", "unexpected word 'generate'; each task is a program of its own: python generate.py"),
+        ("help", "unexpected word 'help'; write --help"),
         (
             "--data_path my faces",
             "unexpected word 'faces'; write options as --name=value and quote a value that holds spaces",
@@ -230,6 +233,14 @@ def test_what_is_gone_is_answered_with_what_takes_its_place(
     assert said == f"--{word} is gone: {RETIRED[config_type][word]}"
     for name in re.findall(r"--(\w+)", RETIRED[config_type][word]):
         assert name in options_of(config_type)
+
+
+@pytest.mark.parametrize("words", ["--vis=False", "--vis False", "--novis", "--vis"])
+def test_the_book_s_way_of_generating_without_visdom_is_answered(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = answer(capsys, *words.split(), config_type=GenerateConfig)
+    assert "is gone: it was for training; leave it out" in said
 
 
 @pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig])

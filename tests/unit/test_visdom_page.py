@@ -335,9 +335,21 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
     page, told = visdom_page.open_page("http://localhost", free_port(), "run", "run", {})
 
     assert page is None
+    assert "cannot be reached" in told
     assert "python -m gan.watching.visdom_assets" in told
     assert "log.jsonl" in told
     assert "\n" not in told
+
+
+def test_files_of_the_page_that_came_in_part_are_tried_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
+    monkeypatch.setattr(visdom_assets, "missing", lambda static: list(visdom_assets.ASSETS[:3]))
+
+    page, told = visdom_page.open_page("http://localhost", free_port(), "run", "run", {})
+
+    assert page is None
+    assert f"of the page's {len(visdom_assets.ASSETS)} files 3 are not in {cache}" in told
+    assert "did not deliver them all; the next --vis tries again" in told
 
 
 def test_a_far_server_that_is_silent_is_waited_for(quick: None) -> None:
