@@ -107,10 +107,11 @@ def planned(
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
     chosen = plan.choose(config, typed, machine, left, faces)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
+    counted = config.data_path != SYNTHETIC and config.image_size == TrainConfig.image_size  # only such faces were
     show(
         f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
-        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images; "
-        f"expect {chosen.plan.expect}"
+        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"
+        f"{f'; expect {chosen.plan.expect}' if counted else ''}"
     )
     return chosen.config
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -202,3 +203,21 @@ def test_compiling_pays_in_long_runs_where_it_is_faster_and_works(
     said = plan.compile_pays(SMALL, MACHINE, images)
     assert (said == "1.50 times as fast for 60 s at the start") is pays
     assert pays or said is None
+
+
+@pytest.mark.parametrize(
+    ("data_path", "image_size", "counted"), [("my_faces", 96, True), ("synthetic", 96, False), ("my_faces", 48, False)]
+)
+def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
+    data_path: str,
+    image_size: int,
+    counted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = dataclasses.replace(SMALL, data_path=Path(data_path), image_size=image_size)
+    monkeypatch.setattr(plan, "images_per_second", lambda config, *rest: 30.0)
+    preparing.planned(config, {}, MACHINE, time.perf_counter(), 1000)
+    told = capsys.readouterr().out
+    assert "27 images/s measured" in told
+    assert ("; expect " in told) == counted
