@@ -14,8 +14,9 @@ size. Sizes of faces are the nearest that
 each can make, 64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
 
 Two of them ask for an NVIDIA GPU: where they say cuda, they get the CPU. Projected GAN's encoder is loaded from the
-package that this program needs, not from the internet, and its first previews show 28 samples, not 1,024. Nothing else
-in them is changed.
+package that this program needs, not from the internet, its first previews show 28 samples, not 1,024, and the networks
+are first called with random numbers, not with memory as it is found: on a CPU that may hold anything, and BatchNorm
+never forgets a NaN. Nothing else in them is changed.
 
 OUT/runs.jsonl has a line for each, and is not measured again; OUT/NAME-faces.png shows its first 64 faces, and
 OUT/samples/NAME has all. For `benchmarks.look` give that folder: `look draw ... NAME=OUT/samples/NAME`.
@@ -176,7 +177,7 @@ def train(options: argparse.Namespace) -> None:
     if chosen.cuda:
         on_the_cpu()
     if options.child == "projected-gan":
-        with_few_previews()
+        made_for_a_cpu()
     signal.signal(signal.SIGALRM, time_is_up)
     signal.setitimer(signal.ITIMER_REAL, 60 * options.minutes)
     try:
@@ -197,6 +198,8 @@ def train(options: argparse.Namespace) -> None:
         while len(lots) * LOT < options.n and time.perf_counter() - began < SAMPLING_SECONDS:
             lots.append(draw(min(LOT, options.n - len(lots) * LOT)))
     faces = torch.cat(lots)
+    if not faces.isfinite().all():
+        sys.exit("its samples are no numbers")
     for index, face in enumerate(to_pixels(faces)):
         Image.fromarray(face).save(folder / f"{index:05d}.png")
     Image.fromarray(grid(to_pixels(faces[:64]))).save(options.out / f"{options.child}-faces.png")
@@ -353,16 +356,23 @@ def on_the_cpu() -> None:
         timm.create_model = create_model
 
 
-def with_few_previews() -> None:
-    """Let Projected GAN begin with a grid of 28 samples: its 1,024 take a CPU longer than six minutes, twice."""
+def made_for_a_cpu() -> None:
+    """Let Projected GAN begin with a grid of 28 samples: its 1,024 take a CPU longer than six minutes, twice.
+
+    Its table of layers is made by calling the networks with `torch.empty`; they get random numbers instead.
+    """
     loop: Any = importlib.import_module("training.training_loop")
-    grid_of = loop.setup_snapshot_image_grid
+    grid_of, table_of = loop.setup_snapshot_image_grid, loop.misc.print_module_summary
 
     def few(training_set: Any) -> tuple[tuple[int, int], Any, Any]:
         _, faces, labels = grid_of(training_set=training_set)
         return (7, 4), faces[:28], labels[:28]
 
+    def of_numbers(network: nn.Module, inputs: list[Tensor], **options: Any) -> Tensor:
+        return table_of(network, [torch.randn_like(some) for some in inputs], **options)
+
     loop.setup_snapshot_image_grid = few
+    loop.misc.print_module_summary = of_numbers
 
 
 def table(rows: list[dict[str, Any]]) -> None:
