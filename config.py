@@ -19,6 +19,7 @@ D_ENCODER = RELEASED.with_name("discriminator-encoder.pt")
 REFERENCE = RELEASED.with_name("face-reference.pt")
 WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
 DAMAGE = RELEASED.with_name("damage.pt")
+COLOURS = RELEASED.with_name("colours.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; a folder of that name is written `$PWD/synthetic`
@@ -34,6 +35,7 @@ Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Features = Literal["imagenet", "faces", "inception"]
 Metric = Literal["damage_x100", "fd", "kid_x1000", "coverage", "swd_x1000"]
+Vocabulary = tuple[tuple[str, ...], ...]  # see `gan.classes`
 Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
@@ -79,6 +81,7 @@ class ModelConfig:
     blocks: int = 0
     modulated: bool = False
     lean: bool = False
+    vocabulary: Vocabulary = ()  # of each column of labels its name, followed by its classes
 
     @property
     def last_factor(self) -> int:
@@ -190,6 +193,11 @@ class TrainConfig:
         "program's synthetic faces, used too if data/ has none; or torchvision:NAME:FOLDER, a torchvision dataset on "
         "this disk, such as torchvision:MNIST:FOLDER.",
         later=True,
+    )
+    classes: bool | None = option(
+        None,
+        "also learn the classes of the faces: of a folder for each class, of labels.csv beside the faces, of synthetic "
+        "faces; unset: where there is a labels.csv, or where each folder has 50 faces or more; --noclasses never.",
     )
     preset: Preset = option(
         "default",
@@ -401,6 +409,7 @@ class TrainConfig:
     debug_file: Path | None = option(
         None, "whenever this file is touched, the next step begins in the debugger.", later=True
     )
+    vocabulary: Vocabulary = ()  # not an option: the classes that were found
     eval_metric: Metric | None = None  # not an option: decides best.pt, settled when a run is first measured
 
     def __post_init__(self) -> None:
@@ -484,6 +493,12 @@ class GenerateConfig:
     )
     outdir: Path | None = option(None, "folder that also gets every face as a PNG of its own.")
     seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
+    classes: str | None = option(
+        None,
+        "draw faces of these classes, as hair:blue,eyes:red; what is left out is drawn as often as faces had it. With "
+        "hair:blue..red each row of the grid is one face whose class goes from the first to the second.",
+    )
+    list_classes: bool = option(False, "print the classes that the generator knows, and draw nothing.")
     gen_search_num: int | None = option(
         None,
         "generate this many and keep the gen_num that look most whole, above all around the eyes; if they are not "
@@ -575,6 +590,7 @@ class EvaluateConfig:
 
 # Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
 KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
+LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess
 RENAMED_KINDS = {"same": "duplicate", "alike": "near_duplicate", "odd": "outlier"}  # kinds by their former names
 
 
@@ -596,6 +612,11 @@ class PrepareConfig:
         None,
         "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt.",
     )
+    label: str = option(
+        "",
+        f"guess labels of anime faces, {' and '.join(LABELS)}, separated by commas, and write labels.csv beside them; "
+        "doubtful ones stay empty.",
+    )
     margin: float = option(0.3, "margin on each side of a detected face, as a share of its size.", ge=0, le=2)
     report: Path = option(
         Path("report.html"),
@@ -614,13 +635,23 @@ class PrepareConfig:
                 raise ConfigError(f"--keep: {kind} is now called {RENAMED_KINDS[kind]}; write that")
             if kind not in KEEPABLE:
                 raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
+        for label in self.labels:
+            if label not in LABELS:
+                raise ConfigError(f"--label: expected some of {', '.join(LABELS)}; got {label!r}")
+        if self.labels and self.dry_run:
+            raise ConfigError("--label writes labels.csv beside the faces, and --dry_run writes none; leave one out")
         if self.detect is not None and self.centre:
             raise ConfigError("--detect and --centre both say what to cut; give one of them")
         if self.report.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels to guess."""
+        return tuple(dict.fromkeys(filter(None, map(str.strip, self.label.split(",")))))
 
-ALIASES = {"nogen": "gen_num"}  # option names that stand for another one
+
+ALIASES = {"nogen": "gen_num", "class": "classes"}  # option names that stand for another one
 MEANT = {  # options of other programs, or of another entry point, and what they are here
     "lr": ("lr1", "lr2"),
     "batch": ("batch_size",),

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from gan import files
 from gan.checkpoint import checkpoints_in
 from gan.command_line import command_line, show
 from gan.data.faces import Pack, has_faces, open_pack
+from gan.data.labels import labels_of, translated
 from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
 from gan.files import printable
 from gan.images import to_tensor
-from gan.quality import evaluation, features, report, sampling, selection
+from gan.quality import classification, evaluation, features, report, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
@@ -58,6 +59,8 @@ class RealSide:
     about: str
     pack: Pack | None = None
     others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the faces that gave the floor
+    chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the n real faces
+    of_others: Tensor | None = None  # features of the faces that gave the floor
 
     @property
     def n(self) -> int:
@@ -116,6 +119,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "metrics": {name: dict(zip(("value", "deviation", "floor"), of, strict=True)) for name, of in measured.items()},
     }
     show(table(result))
+    if subject.sampler and subject.sampler.classes.vocabulary:
+        measure_classes(config, subject.sampler, pack, real, samples, result)
     pairs = None
     if real.pack is not None and samples.copies is not None:
         learnt = learnt_from(subject, real.pack)
@@ -123,7 +128,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if config.pairs:
             pairs = nearest_pairs(copies, samples, learnt)
         if subject.sampler and learnt.certain and len(learnt.held_out):
-            discriminator_gap(subject.sampler, learnt, samples.first, result)
+            seeds = range(config.seed, config.seed + len(samples.first))
+            discriminator_gap(subject.sampler, learnt, samples.first, seeds, result)
     if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
     spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectrum}
@@ -186,7 +192,7 @@ def open_reals(
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
     reals, about = RealStatistics.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
-    return RealSide(reals, reals.measure(other), about, pack, second)
+    return RealSide(reals, reals.measure(other), about, pack, second, first, other.features)
 
 
 def known_faces(subject: Subject) -> Path | None:
@@ -305,26 +311,67 @@ def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np
     return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
 
 
-def discriminator_gap(sampler: Sampler, learnt: Learnt, samples: np.ndarray, result: dict[str, Any]) -> None:
-    """Print how the discriminator rates seen faces, held-out faces and samples."""
-    if (discriminator := sampler.discriminator) is None:
+def discriminator_gap(
+    sampler: Sampler, learnt: Learnt, samples: np.ndarray, seeds: Sequence[int], result: dict[str, Any]
+) -> None:
+    """Print how the discriminator rates seen faces, held-out faces and samples, each of its own classes."""
+    codes = sampler.origin.get("codes")  # of each face of the pack
+    if sampler.discriminator is None or (sampler.classes.vocabulary and codes is None):
         return
 
-    def logits(pixels: np.ndarray) -> float:
+    def logits(pixels: np.ndarray, codes: Tensor) -> float:
         found = []
         for start in range(0, len(pixels), sampler.batch):
-            faces = to_tensor(torch.from_numpy(np.ascontiguousarray(pixels[start : start + sampler.batch])))
+            part = slice(start, start + sampler.batch)
+            faces = to_tensor(torch.from_numpy(np.ascontiguousarray(pixels[part]))).to(sampler.device)
             with torch.no_grad():
-                found.append(discriminator(faces.to(sampler.device)).float().cpu())
+                found.append(sampler.logits(faces, codes[part].to(sampler.device)).float().cpu())
         return torch.cat(found).mean().item()
 
-    seen, new = (learnt.pack.pixels[np.sort(some[:GAP])] for some in (learnt.training, learnt.held_out))
-    found = {kind: logits(faces) for kind, faces in (("seen", seen), ("held_out", new), ("samples", samples))}
+    found = {}
+    for kind, some in (("seen", learnt.training), ("held_out", learnt.held_out)):
+        some = np.sort(some[:GAP])
+        of = torch.zeros(len(some), 0, dtype=torch.int64) if codes is None else codes[torch.from_numpy(some)].long()
+        found[kind] = logits(learnt.pack.pixels[some], of)
+    found["samples"] = logits(samples, sampler.codes(seeds))
     result["discriminator"] = found
     show(
         f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
         f"those held out, {found['samples']:.2f} for samples",
     )
+
+
+def measure_classes(
+    config: EvaluateConfig,
+    sampler: Sampler,
+    at_hand: tuple[Path, Pack] | None,
+    real: RealSide,
+    samples: Samples,
+    result: dict[str, Any],
+) -> None:
+    """Print for each class whether its samples look like it: to a classifier taught on real faces, and by FD."""
+    not_measured = "whether samples look like their classes is not measured"
+    if at_hand is None or real.of_others is None:
+        show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
+        return
+    try:
+        labels = labels_of(at_hand[1], at_hand[0], True, lambda text: None)
+    except DataError as error:
+        show(f"{not_measured}: {error}")
+        return
+    vocabulary = sampler.classes.vocabulary
+    codes = (
+        translated(labels, vocabulary) if labels is not None else np.zeros((len(at_hand[1].pixels), len(vocabulary)))
+    )
+    asked = sampler.classes.of_seeds(range(config.seed, config.seed + real.n))
+    taught, others = (real.reals.features, codes[real.chosen]), (real.of_others, codes[real.others])
+    found = classification.measure(vocabulary, taught, others, (samples.faces.features, asked))
+    result["classes"] = [dataclasses.asdict(column) for column in found]
+    for column in found:
+        show(str(column))
+    if len(found) < len(vocabulary):
+        left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
+        show(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
 
 
 def checkpoint_history(

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import itertools
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,10 @@ from tqdm import tqdm
 
 from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images
+from gan.classes import ROW
 from gan.command_line import command_line
 from gan.device import choose_device, enough_memory
+from gan.files import printable
 from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 
@@ -37,6 +40,17 @@ def generate(config: GenerateConfig) -> None:
         sampler = sampling.load(config.checkpoint, device)
     else:
         sampler = sampling.load_book(config.netg_path, config.netd_path, device)
+    if config.list_classes:
+        print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
+        return
+    until = dict[int, int]()
+    if config.classes is not None:
+        sampler.asked, until = sampler.classes.parse(config.classes)
+    if until != sampler.asked:
+        if config.gen_search_num is not None:
+            raise ConfigError("--gen_search_num chooses single faces, --class=FROM..TO makes rows; give one of them")
+        rows(sampler, until, config)
+        return
     seeds: Sequence[int] = range(config.seed, config.seed + (config.gen_search_num or config.gen_num))
     chosen = ""
     if config.gen_search_num is not None:
@@ -58,6 +72,25 @@ def generate(config: GenerateConfig) -> None:
     print(f"{min(len(seeds), GRID)} faces in {config.gen_img}{chosen}")
     if config.outdir is not None:
         print(f"{len(seeds)} single faces in {config.outdir}")
+
+
+def rows(sampler: Sampler, until: Mapping[int, int], config: GenerateConfig) -> None:
+    """Write a grid with a row for each seed, on its way from the classes that are asked for to others."""
+    seeds, shown = range(config.seed, config.seed + math.ceil(config.gen_num / ROW)), list[np.ndarray]()
+    try:
+        with images.PictureWriter() as writer:
+            for seed in bar("generating", len(seeds), seeds):
+                row = sampler.between(seed, until, ROW, config.gen_mean, config.gen_std)
+                shown += [row] if len(shown) < GRID // ROW else []
+                for i, face in enumerate(row):
+                    if config.outdir is not None:
+                        writer.save(face, config.outdir / f"face-{seed:08d}-{i}.png")
+        images.save_picture(images.grid(np.concatenate(shown), ROW), config.gen_img)
+    except OSError as error:
+        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+    print(f"{len(shown)} rows of {ROW} faces in {config.gen_img}")
+    if config.outdir is not None:
+        print(f"{ROW * len(seeds)} single faces in {config.outdir}")
 
 
 def choose(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig) -> tuple[Sequence[int], str]:

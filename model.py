@@ -18,7 +18,7 @@ from torch.nn.functional import conv_transpose2d, interpolate
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import is_parametrized
 
-from config import Arch, DEncoder, ModelConfig, Norm, ToRGB
+from config import Arch, DEncoder, ModelConfig, Norm, ToRGB, Vocabulary
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
@@ -45,9 +45,16 @@ class Generator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
+        self.classes = embeddings(config.vocabulary, config.nz)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """Generate a face for each latent: (N, nz) -> (N, C, S, S)."""
+    def conditioned(self, z: Tensor, codes: Tensor | None) -> Tensor:
+        """Latents (N, nz), shifted by what was learned of their classes; codes (N, K) as in `gan.classes`."""
+        shift = embedded(self.classes, codes)
+        return z if shift is None else z + shift
+
+    def forward(self, z: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Generate a face for each latent, of its classes if any: (N, nz), (N, K) -> (N, C, S, S)."""
+        z = self.conditioned(z, codes)
         x = z[:, :, None, None]
         for layer in self.main:
             x = layer(x, z) if isinstance(layer, Modulation) else layer(x)
@@ -77,19 +84,20 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
-        self.projected = Projected(config.d_encoder) if config.projected else None
+        self.classes = embeddings(config.vocabulary, widths[-1])
+        self.projected = Projected(config.d_encoder, config.vocabulary) if config.projected else None
         self.patch = config.patch
 
-    def forward(self, faces: Tensor, features: list[Tensor] | None = None) -> Tensor:
+    def forward(self, faces: Tensor, features: list[Tensor] | None = None, codes: Tensor | None = None) -> Tensor:
         """Tell faces from samples: (N, C, S, S) -> (N,), or (N, 4) with projected heads, after the plain logit.
 
         With `patch` each head has a logit for each place of its map: (N, 4, P); the plain logit is repeated.
-        `features` are `encode(faces)`, if already known.
+        `features` are `encode(faces)`, if already known; `codes` their classes, (N, K), for a network that knows some.
         """
-        logits = self.plain(faces)
+        logits = self.plain(faces, codes)
         if self.projected is None:
             return logits
-        heads = self.projected(self.encode(faces) if features is None else features)
+        heads = self.projected(self.encode(faces) if features is None else features, codes)
         if not self.patch:
             return torch.cat([logits[:, None], heads.mean(2)], 1)
         return torch.cat([logits[:, None, None].expand(-1, 1, heads.shape[2]), heads], 1)
@@ -98,10 +106,10 @@ class Discriminator(nn.Module):
         """The frozen encoder's features of faces; an empty list without an encoder."""
         return [] if self.projected is None else self.projected.encode(faces)
 
-    def heads(self) -> list[Callable[[Tensor], Tensor]]:
+    def heads(self, codes: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
         """The heads as functions of their feature maps: (N, C, R, R) -> logits (N, P), or (N,) without `patch`."""
-        heads = [] if self.projected is None else self.projected.heads
-        return [functools.partial(_places, head, self.patch) for head in heads]
+        parts = [] if self.projected is None else zip(self.projected.heads, self.projected.classes, strict=True)
+        return [functools.partial(_places, head, columns, self.patch, codes) for head, columns in parts]
 
     def freeze(self, layers: int) -> None:
         """Freeze the first `layers` convolutions (Mo et al. 2020, "Freeze the discriminator")."""
@@ -109,14 +117,44 @@ class Discriminator(nn.Module):
         for conv in convs[:layers]:
             frozen(conv)
 
-    def plain(self, faces: Tensor) -> Tensor:
+    def plain(self, faces: Tensor, codes: Tensor | None = None) -> Tensor:
         """Tell faces from samples without the projected heads: (N, C, S, S) -> (N,)."""
-        return self.main(faces).flatten()
+        return projection(self.main, self.classes, faces, codes).flatten()
 
 
-def _places(head: nn.Module, patch: bool, features: Tensor) -> Tensor:
-    logits = head(features).flatten(1)
+def _places(head: nn.Module, columns: nn.Module, patch: bool, codes: Tensor | None, features: Tensor) -> Tensor:
+    logits = projection(head, columns, features, codes).flatten(1)
     return logits if patch else logits.mean(1)
+
+
+def embeddings(vocabulary: Vocabulary, width: int) -> nn.ModuleList:
+    """For each column of labels a vector (width,) a class. All begin at zero; that of unknown classes stays there."""
+    columns = nn.ModuleList(nn.Embedding(len(names), width, padding_idx=0) for names in vocabulary)
+    for vectors in columns.parameters():
+        nn.init.zeros_(vectors)
+    return columns
+
+
+def embedded(columns: nn.Module, codes: Tensor | None) -> Tensor | None:
+    """The sum of the vectors of some classes: codes (N, K) -> (N, width); None without classes."""
+    of_columns = [] if codes is None else [vectors(codes[:, i]) for i, vectors in enumerate(columns.children())]
+    return torch.stack(of_columns).sum(0) if of_columns else None
+
+
+def projection(layers: nn.Module, columns: nn.Module, x: Tensor, codes: Tensor | None) -> Tensor:
+    """Logits (N, 1, R, R) of the layers, and how well the maps before the last one suit the classes.
+
+    The latter is a product with the vectors of these classes, at each place of the maps, or where the last layer leaves
+    one place with their mean (Miyato and Koyama 2018, "cGANs with projection discriminator").
+    """
+    vectors = embedded(columns, codes)
+    if vectors is None:
+        return layers(x)
+    *first, last = layers.children()
+    for layer in first:
+        x = layer(x)
+    logits, fits = last(x), (vectors[:, :, None, None] * x).sum(1, keepdim=True)
+    return logits + (fits if fits.shape == logits.shape else fits.mean((2, 3), keepdim=True))
 
 
 class Projected(nn.Module):
@@ -133,7 +171,7 @@ class Projected(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, kind: DEncoder) -> None:
+    def __init__(self, kind: DEncoder, vocabulary: Vocabulary = ()) -> None:
         super().__init__()
         if kind == "lite0":
             self.encoder = frozen(imagenet.load(kind, depths=4), saved=False)
@@ -145,6 +183,7 @@ class Projected(nn.Module):
         self.register_buffer("scales", scales)
         maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
         self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
+        self.classes = nn.ModuleList(embeddings(vocabulary, HEAD_WIDTH) for _ in self.heads)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
         """Load a trained `gan.encoder.Encoder`, with kind faces; `scales` are divisors of its three depths, (3,)."""
@@ -159,9 +198,10 @@ class Projected(nn.Module):
         scaled = [features / scale for features, scale in zip(maps, self.scales, strict=True)]
         return scaled if self.mixing is None else self.mixing(scaled)
 
-    def forward(self, features: list[Tensor]) -> Tensor:
+    def forward(self, features: list[Tensor], codes: Tensor | None = None) -> Tensor:
         """Features of N faces by `encode` -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
-        return torch.stack([head(depth).flatten(1) for head, depth in zip(self.heads, features, strict=True)], 1)
+        parts = zip(self.heads, self.classes, features, strict=True)
+        return torch.stack([projection(head, columns, depth, codes).flatten(1) for head, columns, depth in parts], 1)
 
 
 class Mixing(nn.Module):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -17,11 +19,12 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from config import DataError, PrepareConfig
+from config import COLOURS, DataError, PrepareConfig
 from gan.command_line import command_line, show
 from gan.data import cleaning, cleaning_report
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
 from gan.data.faces import RESERVE, unfinished_beside
+from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, move, printable, write_text
 
@@ -62,6 +65,7 @@ def prepared(
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
     found, kept_kinds = select(candidates, pixels, rows, config)
     manifest = [] if config.dry_run else written(candidates, config)
+    labels = guessed(candidates, pixels, rows, config) if config.labels and manifest else {}
     if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed meanwhile
         found["unreadable"] = found.get("unreadable", 0) + len(lost)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
@@ -81,6 +85,7 @@ def prepared(
             {"file": f.picture.about, "kind": f.kind, "why": f.why, "box": f.box} for f in candidates if f.kind
         ],
         "manifest": manifest,
+        "labels": labels,
     }
     page = cleaning_report.page(
         result, candidates, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None
@@ -120,6 +125,12 @@ def check(config: PrepareConfig) -> None:
         folder = existing(path / MANIFEST if option == "--out" else path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
             raise DataError(f"{option}={path} cannot be written: {folder} is not a writable folder; give another place")
+    if config.labels and os.path.lexists(table := out / FILE) and not is_ours(table, manifest):
+        raise DataError(
+            f"{table} exists, and was not written by prepare.py or was changed since; rename it, or leave --label out"
+        )
+    if config.labels and not COLOURS.is_file():
+        raise DataError(f"{COLOURS}: no such file; it guesses labels; fetch it again with git checkout -- checkpoints")
     if config.detect is not None:
         cleaning.check_cascade(config.detect)
 
@@ -192,6 +203,71 @@ def select(
     return {kind: found[kind] for kind in KINDS if found[kind]}, sorted(keep & set(found))
 
 
+def guessed(
+    candidates: Sequence[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
+) -> dict[str, dict[str, tuple[str, float]]]:
+    """Guess labels of the kept faces, and write labels.csv beside them; says how many have one.
+
+    `pixels` and `rows` as in `select`. Returns for each file and column the label, empty where it is doubtful, and how
+    sure it is, from 0 to 1.
+    """
+    from gan.device import choose_device  # torch takes seconds
+    from gan.quality import colours
+
+    guesser = colours.load(choose_device(config.gpu, say=lambda text: None))
+    names = {cleaning.name_of(face): rows[i] for i, face in enumerate(candidates) if not face.kind}
+    found: dict[str, dict[str, tuple[str, float]]] = {}
+    with tqdm(desc="guessing labels", total=len(names), unit=" faces", disable=None) as bar:
+        for start in range(0, len(names), 256):
+            some = sorted(names)[start : start + 256]
+            codes, sure = guesser(pixels[[names[name] for name in some]])
+            for name, code, chance in zip(some, codes, sure, strict=True):
+                columns = zip(guesser.vocabulary, code.tolist(), chance.tolist(), strict=True)
+                of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
+                found[name] = {column: of[column] for column in config.labels}
+            bar.update(len(some))
+    known = rows_in(config.out / MANIFEST) or {}
+    lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
+    others = {name: line for name, line in labelled_before(config).items() if name in known and name not in lines}
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [["file", *config.labels], *([name, *line] for name, line in sorted((others | lines).items()))]
+    )
+    try:
+        write_text(config.out / FILE, text.getvalue())
+        digest = hashlib.sha256((config.out / FILE).read_bytes()).hexdigest()
+        own = {FILE: {"file": FILE, "sha256": digest, "source": ""}}
+        write_json(config.out / MANIFEST, list((known | own).values()))
+    except OSError as error:
+        raise DataError(
+            f"cannot write {printable(str(config.out / FILE))}: {error.strerror or error}; make room, then run the "
+            "same command again"
+        ) from error
+    for place, column in enumerate(config.labels):
+        labelled = sum(bool(line[place]) for line in lines.values())
+        show(f"{labelled:7,} of {len(found):,} faces have a label for {column} in {printable(str(config.out / FILE))}")
+    if others:
+        show(f"{len(others):7,} faces of earlier calls keep theirs")
+    return found
+
+
+def labelled_before(config: PrepareConfig) -> dict[str, list[str]]:
+    """The labels that an earlier call wrote, by file, in the columns of this one."""
+    table = config.out / FILE
+    if not table.is_file():
+        return {}
+    with table.open(newline="", encoding="utf-8") as file:
+        return {row["file"]: [row.get(column, "") for column in config.labels] for row in csv.DictReader(file)}
+
+
+def is_ours(table: Path, manifest: Path) -> bool:
+    """Whether a labels.csv is as an earlier call wrote it."""
+    row = (rows_in(manifest) or {}).get(FILE)
+    with contextlib.suppress(OSError):
+        return row is not None and hashlib.sha256(table.read_bytes()).hexdigest() == row["sha256"]
+    return False
+
+
 def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: PrepareConfig) -> np.ndarray:
     """Distance of each of some rows of `pixels` to its twentieth neighbour in the face encoder's features: (N,)."""
     import torch  # takes seconds
@@ -225,6 +301,7 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
             face.kind, face.why = "unreadable", f"{face.picture.folder} is a link that leads out of {out}"
     kept = {cleaning.name_of(face): face for face in candidates if not face.kind}
     earlier = rows_in(out / MANIFEST) or {}
+    table = {FILE: earlier.pop(FILE)} if FILE in earlier else {}
     try:
         out.mkdir(parents=True, exist_ok=True)
         digests = {name: earlier[name]["sha256"] for name in kept.keys() & earlier if (out / name).is_file()}
@@ -241,7 +318,7 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
                 for name, why in lost.items():
                     kept[name].kind, kept[name].why = "unreadable", why
             rows = {name: cleaning.row(name, face, digests[name]) for name, face in kept.items() if not face.kind}
-            write_json(out / MANIFEST, list((earlier | rows).values()))
+            write_json(out / MANIFEST, list((earlier | rows | table).values()))
             for name, _ in new:
                 if name in rows and not os.path.lexists(out / name):  # else what has that name is the user's by now
                     (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -250,7 +327,7 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
         inspected = {cleaning.place(face) for face in candidates if face.kind not in cleaning.NEVER}
         others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in inspected}
         remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
-        write_json(out / MANIFEST, list((others | rows).values()))
+        write_json(out / MANIFEST, list((others | rows | table).values()))
     except OSError as error:
         raise DataError(
             f"cannot write to {out}: {error.strerror or error}; make it writable and make room, then run the same "

@@ -31,7 +31,17 @@ from gan.training.rollback import RollBack
 from gan.training.run import Run, TrainingState
 from gan.training.sittings import stop_signals
 from gan.training.start import Ready, begin
-from gan.training.step import Network, Step, View, WrappedNetworks, clip, discriminate_pair, due, weighted_penalty
+from gan.training.step import (
+    Network,
+    Step,
+    View,
+    WrappedNetworks,
+    clip,
+    discriminate,
+    discriminate_pair,
+    due,
+    weighted_penalty,
+)
 from gan.watching import health, tensorboard_log
 from gan.watching.curves import Curves
 from gan.watching.monitor import Monitor
@@ -64,7 +74,7 @@ def train(
         state.step += 1
         with monitor.loading():
             real = batches(state.step)  # faces (n, C, S, S) in [-1, 1]; each of several processes has its part
-        step = Step(run, state, networks, monitor, real)
+        step = Step(run, state, networks, monitor, real, batches.classes(state.step))
         if due(state.step, config.d_every):
             memory.in_parts(discriminator_step, step)
         if due(state.step, config.g_every):
@@ -109,7 +119,7 @@ def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
     z = latent.normal(step.random("z", network), config.batch_size, config.nz)  # (batch_size, nz), standard normal
     z = send(z[step.mine][part], step.run.device)
     with torch.set_grad_enabled(network == "g" or keep):  # the discriminator alone needs no graph
-        fake = generator(z)  # (n, C, S, S) in [-1, 1]
+        fake = generator(z, step.classes[part])  # (n, C, S, S) in [-1, 1], of the classes of the faces
         fake = step.view(fake.float(), network, part)
     with torch.no_grad():
         real = step.view(step.real[part], network, part)
@@ -156,10 +166,10 @@ def generator_step(step: Step, parts: list[slice]) -> None:
     for part in parts:
         with autocast(step.run.device, step.run.precision):
             real, fake = draw(step, "g", part)
-            fake_logits, real_logits = discriminator(fake.images, fake.features), None
+            fake_logits, real_logits = discriminate(discriminator, fake), None
             if config.loss in COMPARING:
                 with torch.no_grad():
-                    real_logits = discriminator(real.images, real.features)
+                    real_logits = discriminate(discriminator, real)
             g_loss = generator_loss(config.loss, real_logits, fake_logits)
         (g_loss * (len(fake.images) / len(step.real))).backward()
         losses.append(g_loss)

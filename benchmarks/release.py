@@ -30,7 +30,7 @@ def release(run: Path, out: Path) -> None:
     """Write the released file of the newest state of `run`."""
     content = checkpoint.load(run / "latest.pt")
     halves = {part: {name: half(w) for name, w in content[part].items()} for part in ("ema", "discriminator")}
-    names = "model chosen versions step images_seen seconds faces chosen_faces".split()
+    names = "model chosen versions step images_seen seconds faces chosen_faces classes".split()
     kept = {name: content[name] for name in names if name in content}
     options = {name: value for name, value in content["config"].items() if name not in LOCAL}
     whole = out.with_suffix(".whole")

@@ -19,6 +19,7 @@ NAMING = ("init", "checkpoint", "fake")  # options that accept that name
 _PLAIN: dict[str, Any] = {
     "ndf": 64,
     "projected": False,
+    "classes": False,
     "blocks": 0,
     "modulated": False,
     "lean": False,

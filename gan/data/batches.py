@@ -22,7 +22,8 @@ class Batches:
 
     A batch may span two epochs, so no face is left out and none comes twice. `chosen` are the indices of the faces to
     train on, (n,); a GPU with room keeps them all. `flip` is the probability that a face is mirrored. `part` selects
-    the faces of each batch to return where several devices share it.
+    the faces of each batch to return where several devices share it. `codes` are the classes of the pack's faces,
+    (N, K), see `gan.classes`.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Batches:
         device: torch.device,
         flip: float = 0.0,
         part: slice = slice(None),
+        codes: np.ndarray | None = None,
     ) -> None:
         if len(chosen) < batch_size:
             raise DataError(
@@ -47,6 +49,8 @@ class Batches:
             for start in range(0, len(chosen), LOT):  # never all of them in memory twice
                 lot = pack.pixels[chosen[start : start + LOT]]
                 self.resident[start : start + len(lot)] = torch.from_numpy(lot)
+        codes = np.zeros((len(pack.pixels), 0), np.int64) if codes is None else codes
+        self.codes = torch.from_numpy(codes[chosen])
         self.epoch, self.order = -1, np.empty(0, np.int64)
 
     def __len__(self) -> int:
@@ -73,6 +77,10 @@ class Batches:
     def examples(self, n: int) -> np.ndarray:
         """The first `n` faces, or all if there are fewer: (n, S, S, C), uint8."""
         return self.pixels[self.chosen[:n]]
+
+    def classes(self, step: int) -> Tensor:
+        """The classes of the batch of `step`, or of its part: (batch_size, K), int64, on the device."""
+        return send(self.codes[torch.from_numpy(self.indices(step)[self.part])], self.device)
 
     def __call__(self, step: int) -> Tensor:
         """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device."""

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from gan.data.cleaning import KINDS, Candidate
+from gan.data.cleaning import KINDS, Candidate, name_of
 
 TITLE = "<title>Faces prepared</title>"
 SHOWN = 24  # thumbnails of each kind at most
@@ -73,6 +73,14 @@ small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 </div>
 {% if group.more %}<p class=quiet>and {{ number(group.more) }} more</p>{% endif %}
 {% endfor %}
+{% for label, group in labels.items() %}
+<h2>{{ label }}: {{ number(group.number) }}</h2>
+<div class=faces>
+{% for image in group.images %}
+<img alt="" width="64" height="64" src="data:image/jpeg;base64,{{ image }}">
+{% endfor %}
+</div>
+{% endfor %}
 <p class=quiet>The .json file beside this page lists every finding, and every file written with its SHA-256.</p>
 """
 
@@ -101,7 +109,22 @@ def page(result: Mapping[str, Any], candidates: Sequence[Candidate], thumbnail: 
             groups[kind] = {"number": len(places), "cells": cells, "more": len(places) - len(some)}
     kept = [face for face in candidates if not face.kind]
     charts = {"sizes": sizes(kept), "colours": colours(kept)} if kept else {}
-    known = {"title": TITLE, "kinds": KINDS, "duplicates": DUPLICATES, "groups": groups, "number": "{:,}".format}
+    files = {name_of(face): i for i, face in enumerate(candidates) if not face.kind}
+    labels: dict[str, dict[str, Any]] = {}
+    for name, guesses in result["labels"].items():
+        for column, (label, _) in guesses.items():
+            group = labels.setdefault(f"{column}: {label or 'not sure'}", {"number": 0, "images": []})
+            group["number"] += 1
+            if len(group["images"]) < SHOWN:
+                group["images"] += list(images(files[name]))[:1]
+    known = {
+        "labels": dict(sorted(labels.items())),
+        "title": TITLE,
+        "kinds": KINDS,
+        "duplicates": DUPLICATES,
+        "groups": groups,
+        "number": "{:,}".format,
+    }
     return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(result, **known, **charts)
 
 

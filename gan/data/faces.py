@@ -32,7 +32,7 @@ import config
 from config import SYNTHETIC, DataError
 from gan.data import synthetic, torchvision_data
 from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, square, upright
-from gan.files import as_word, move
+from gan.files import as_word, move, printable
 
 try:
     import fcntl
@@ -181,6 +181,26 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
             f"deleted {len(deleted)} {what} that had not been opened for {UNUSED_DAYS} days, {size / 1e6:,.1f} MB: "
             f"{', '.join(deleted)}; the next run on those faces packs them again"
         )
+
+
+def names_of(pack: Pack, data_path: Path) -> list[str]:
+    """The file of each face of a pack: its path below the data path, in a zip followed by that in the zip.
+
+    Raises:
+        DataError: the files have changed since the pack was made.
+    """
+    _, pictures, _ = _list_pictures(data_path, _find(data_path))
+    names = [f"{name}/{member}" if member else name for name, member in pictures]
+    if pack.rejected:
+        lines = (pack.folder / "rejected.txt").read_text(encoding="utf-8").splitlines()
+        rejected = {line.partition("\t")[0] for line in lines}
+        names = [name for name in names if printable(name) not in rejected]
+    if len(names) != len(pack.hashes):
+        raise DataError(
+            f"{data_path} has {len(names):,} readable pictures, and its pack {len(pack.hashes):,}; delete "
+            f"{pack.folder}, and the next run packs them again"
+        )
+    return names
 
 
 def has_faces(data_path: Path) -> bool:

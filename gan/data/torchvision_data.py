@@ -103,6 +103,21 @@ def _elsewhere() -> Iterator[None]:
             os.chdir(here)
 
 
+def classes_of(data_path: Path) -> list[str] | None:
+    """The class of each picture of a dataset; None where it has none."""
+    dataset = open_dataset(data_path)
+    names, targets = getattr(dataset, "classes", None), getattr(dataset, "targets", None)
+    if names is None or targets is None or len(targets) != len(dataset):
+        return None
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, IndexError):  # a target may be more than a number
+        return [_name(names[int(target)]) for target in targets]
+    return None
+
+
+def _name(given: Any) -> str:
+    return given if isinstance(given, str) else str(given[0] if isinstance(given, (tuple, list)) else given)
+
+
 def picture(data_path: Path, index: int) -> Any:
     """Picture number `index` of a dataset.
 

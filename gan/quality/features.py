@@ -98,7 +98,7 @@ def measuring(
     network = Damage().eval()
     checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)
     network = device.place(network, on).requires_grad_(False)
-    damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(_sized(pixels))[:, None], on)
+    damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
     try:
         old = kind is None and before is not None and before.startswith("faces")
         made = load("faces" if old else kind or "imagenet", fid_weights, on)
@@ -111,7 +111,7 @@ def measuring(
 
 
 def shipped(
-    path: Path, *required: str, use: str = "measures quality", without: str = "--eval_images=0"
+    path: Path, *required: str, use: str = "measures quality", without: str | None = "--eval_images=0"
 ) -> dict[str, Any]:
     """Read a file that comes with the program, and check that it holds all that is required.
 
@@ -119,9 +119,10 @@ def shipped(
         CheckpointError: it is missing or damaged; says what it is used for, and how train.py does without it.
     """
     if not path.is_file():
+        instead = "" if without is None else f"; train.py does without it with {without}"
         raise CheckpointError(
             f"{path}: no such checkpoint; it comes with the program and {use}; fetch it again with "
-            f"git checkout -- checkpoints; train.py does without it with {without}"
+            f"git checkout -- checkpoints{instead}"
         )
     return checkpoint.load(path, required=required)
 
@@ -133,7 +134,7 @@ def _faces(on: torch.device) -> Extractor:
     encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
 
     def network(pixels: Tensor) -> Tensor:
-        return encoder(_sized(pixels).contiguous(memory_format=torch.channels_last))
+        return encoder(sized(pixels).contiguous(memory_format=torch.channels_last))
 
     return Extractor(f"faces {_digest(ENCODER)}", FEATURES, network, on)
 
@@ -142,14 +143,14 @@ def _imagenet(on: torch.device) -> Extractor:
     network = device.place(imagenet.load("lite2"), on)
 
     def look(pixels: Tensor) -> Tensor:
-        maps = network.maps(_sized(pixels).contiguous(memory_format=torch.channels_last))
+        maps = network.maps(sized(pixels).contiguous(memory_format=torch.channels_last))
         return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1) / SIZE_OF_MEANS
 
     batch = NARROW_BATCH if on.type == "cpu" else BATCH
     return Extractor(network.name, sum(network.widths[2:]), look, on, batch)
 
 
-def _sized(pixels: Tensor) -> Tensor:
+def sized(pixels: Tensor) -> Tensor:
     """Pixels (N, H, W, C) uint8 -> faces (N, 3, 96, 96) in [-1, 1]."""
     faces = to_tensor(pixels.expand(-1, -1, -1, 3))
     if faces.shape[-1] == SIZE:

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from config import CheckpointError, ConfigError, ModelConfig, Precision
 from gan import book_weights, checkpoint, device, images, latent
+from gan.classes import NONE, Classes
 from gan.quality import metrics
 from model import Discriminator, Generator
 
@@ -40,10 +41,24 @@ class Sampler:
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int = BATCH
     missing: ConfigError | None = None
+    classes: Classes = NONE
+    asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes of all samples, see `Classes.of_seeds`
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
-        yield from self._batches(seeds, lambda z: images.to_pixels(self.generator(z)), mean, std)
+        yield from self._batches(seeds, lambda z, codes: images.to_pixels(self.generator(z)), mean, std)
+
+    def between(
+        self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0
+    ) -> np.ndarray:
+        """One face on its way from the classes that are asked for to others: (steps, S, S, C) uint8."""
+        first, last = self.codes([seed]), self.codes([seed])
+        for column, code in until.items():
+            last[:, column] = code
+        first, last = (self.latents([seed], mean, std, codes) for codes in (first, last))
+        shares = torch.linspace(0, 1, steps, device=self.device)[:, None]
+        with torch.no_grad(), device.autocast(self.device, self.precision):
+            return images.to_pixels(self.generator(torch.lerp(first, last, shares)))
 
     def best(
         self,
@@ -77,7 +92,7 @@ class Sampler:
         def judged() -> Iterator[Tensor]:
             """A score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
             if score is None:
-                lots = self._batches(seeds, lambda z: self._discriminate(self.generator(z)), mean, std)
+                lots = self._batches(seeds, lambda z, codes: self._discriminate(self.generator(z), codes), mean, std)
             else:
                 lots = (
                     torch.tensor(score(faces), dtype=torch.float64)[:, None] for faces in self.faces(seeds, mean, std)
@@ -99,18 +114,32 @@ class Sampler:
         best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
         return [seed for *_, seed in best]
 
-    def _discriminate(self, faces: Tensor) -> Tensor:
-        """Samples (N, C, S, S) -> (N, 1 + F): a logit for each, and its features by the discriminator's encoder."""
+    def _discriminate(self, faces: Tensor, codes: Tensor) -> Tensor:
+        """Samples (N, C, S, S), of their classes -> (N, 1 + F): logits, and features by the discriminator's encoder."""
         assert self.discriminator is not None
         with device.autocast(self.device, "fp32"):  # bf16 would call many equally good
             faces, heads = faces.float(), getattr(self.discriminator, "projected", None)
             if heads is None:
-                return self.discriminator(faces).view(len(faces), -1).mean(1, keepdim=True).cpu()
+                return self.logits(faces, codes).view(len(faces), -1).mean(1, keepdim=True).cpu()
             features = heads.encode(faces)
-            worst = heads(features).flatten(1).quantile(WORST, 1)
+            worst = heads(features, codes).flatten(1).quantile(WORST, 1)
             return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in features)], 1).cpu()
 
-    def _batches(self, seeds: Sequence[int], work: Callable[[Any], T], mean: float, std: float) -> Iterator[T]:
+    def logits(self, faces: Tensor, codes: Tensor) -> Tensor:
+        """The discriminator's logits of faces (N, C, S, S) of these classes, (N, K)."""
+        assert self.discriminator is not None
+        return self.discriminator(faces, None, codes) if self.classes.vocabulary else self.discriminator(faces)
+
+    def codes(self, seeds: Sequence[int]) -> Tensor:
+        """The classes of the samples of some seeds: (N, K)."""
+        return torch.from_numpy(self.classes.of_seeds(seeds, self.asked)).to(self.device)
+
+    def latents(self, seeds: Sequence[int], mean: float, std: float, codes: Tensor) -> Tensor:
+        """What the generator gets for some seeds of these classes: (N, nz)."""
+        z = latent.latents(seeds, self.model.nz, mean, std).to(self.device)
+        return cast(Generator, self.generator).conditioned(z, codes) if self.classes.vocabulary else z
+
+    def _batches(self, seeds: Sequence[int], work: Callable[[Any, Any], T], mean: float, std: float) -> Iterator[T]:
         """`work` on the latents of `seeds`, a batch at a time; a batch that does not fit in memory is halved."""
         start = 0
         while start < len(seeds):
@@ -118,7 +147,8 @@ class Sampler:
             padded = some + some[-1:] * (self.batch - len(some))
             try:
                 with torch.no_grad(), device.autocast(self.device, self.precision):
-                    result = work(latent.latents(padded, self.model.nz, mean, std).to(self.device))
+                    codes = self.codes(padded)
+                    result = work(self.latents(padded, mean, std, codes), codes)
             except (RuntimeError, MemoryError) as error:
                 if not device.out_of_memory(error) or self.batch == 1:
                     raise
@@ -160,10 +190,11 @@ def load(path: Path, on: torch.device) -> Sampler:
         checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
     options = content["config"]
     known = {name: options[name] for name in ("data_path", "holdout") if name in options}
-    known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
+    known |= {name: content[name].cpu() for name in ("chosen_faces", "codes") if name in content}
     origin = {**known, **content["faces"]} if "faces" in content else {}
     seen = content["images_seen"]
-    return _sampler(generator, discriminator, model, on, images_seen=seen, origin=origin, missing=missing)
+    about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": Classes.restored(content)}
+    return _sampler(generator, discriminator, model, on, **about)
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import CheckpointError
 from gan import images, latent
 from gan.data.batches import Batches
 from gan.device import autocast, free_memory, out_of_memory
-from gan.files import as_word
+from gan.files import as_word, printable
 from gan.images import to_pixels
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
@@ -21,6 +24,7 @@ from gan.training.budget import evaluated_last
 from gan.training.run import Run, TrainingState
 from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
+from model import Generator
 
 CLOSING_SECONDS = 2.0  # for the last preview and save of a resumed run; a new run or cycle times its own
 STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
@@ -90,7 +94,7 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
-    """Write the grid of the run's fixed latents, those of seeds 0 to 63, the first ones of `generate.py`.
+    """Write the grid of the run's fixed latents, see `Classes.previews`: those of `generate.py` with these seeds.
 
     A probe also measures how much samples vary, and how the discriminator rates faces it was not trained on.
     """
@@ -100,10 +104,14 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     try:
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):
-            faces = average(latent.latents(range(BATCH), run.config.nz).to(run.device))
+            faces, codes = samples(run, average, *run.classes.previews())
             if probe is not None:
+                if run.classes.vocabulary:  # the rows of the grid are of the same latents
+                    faces_apart, codes = samples(run, average, range(BATCH), run.classes.of_seeds(range(BATCH)))
+                else:
+                    faces_apart = faces
                 state.discriminator.eval()  # BatchNorm must not learn from being asked
-                monitor.note(**probe(faces.float(), state.discriminator))
+                monitor.note(**probe(faces_apart.float(), state.discriminator, codes))
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -113,13 +121,24 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
         return
     finally:
         state.discriminator.train()
-    monitor.preview(state.step, to_pixels(faces), since)
+    rows = [printable(run.classes.vocabulary[0][code]) for code in run.classes.previewed()]
+    monitor.preview(state.step, to_pixels(faces), since, rows)
 
 
-def averaged(run: Run, state: TrainingState) -> torch.nn.Module:
+def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Samples (N, C, S, S) in [-1, 1] of some seeds and classes (N, K), and these classes on the run's device."""
+    on_device = torch.from_numpy(codes).to(run.device)
+    return generator(latent.latents(seeds, run.config.nz).to(run.device), on_device), on_device
+
+
+def averaged(run: Run, state: TrainingState) -> Generator:
     """The averaged generator with BatchNorm statistics of its own; the training generator is unchanged."""
-    batches = (latent.stream(run.config.seed, i, "statistics") for i in range(STATISTICS_BATCHES))
-    latents = [latent.normal(random, STATISTICS_BATCH, run.config.nz).to(run.device) for random in batches]
+    latents = list[Tensor]()
+    for i in range(STATISTICS_BATCHES):
+        random = latent.stream(run.config.seed, i, "statistics")
+        z = latent.normal(random, STATISTICS_BATCH, run.config.nz)
+        codes = torch.from_numpy(run.classes.draw(random, STATISTICS_BATCH))
+        latents.append(state.ema.conditioned(z.to(run.device), codes.to(run.device)).detach())
     with autocast(run.device, run.precision):
         try:
             ema.estimate_statistics(state.ema, latents)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def decay(images: int, images_seen: int, half_life_images: int) -> float:
@@ -24,7 +27,7 @@ def decay(images: int, images_seen: int, half_life_images: int) -> float:
     return 0.5 ** (images / half_life) if half_life > 0 else 0.0
 
 
-def average_of(generator: nn.Module) -> nn.Module:
+def average_of(generator: M) -> M:
     """A copy of `generator` to hold its average: frozen, in eval()."""
     return copy.deepcopy(generator).requires_grad_(False).eval()
 

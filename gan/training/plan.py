@@ -122,11 +122,12 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float, com
     networks = WrappedNetworks.of(run, state)
     real = torch.zeros(n, config.channels, size, size, device=machine.device)
     real = real.contiguous(memory_format=layout(machine.device))
+    classes = torch.zeros(n, len(config.vocabulary), dtype=torch.int64, device=machine.device)
     took, began = [], time.perf_counter()
     while len(took) <= LEAST_STEPS or time.perf_counter() - began <= seconds:
         since = time.perf_counter()
         state.step += 1
-        step = Step(run, state, networks, monitor, real)
+        step = Step(run, state, networks, monitor, real, classes)
         for half in machine.halves:
             half(step, [slice(0, n)])
         monitor.means()  # waits for the device

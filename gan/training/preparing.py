@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig
+from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig, Vocabulary
 from gan import checkpoint, latent
+from gan.classes import NONE, Classes
 from gan.command_line import show
-from gan.data import torchvision_data
+from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
@@ -47,6 +48,13 @@ class Faces:
     all_training: np.ndarray
     all_held_out: np.ndarray
     chosen: np.ndarray | None = None
+    vocabulary: Vocabulary = ()
+    codes: np.ndarray | None = None  # of each face of the pack, see `gan.classes`
+
+    @property
+    def classes(self) -> Classes:
+        """The classes of the faces to train on."""
+        return NONE if self.codes is None else Classes.of(self.vocabulary, self.codes[self.training])
 
     @property
     def training(self) -> np.ndarray:
@@ -134,6 +142,18 @@ def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
     return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
 
 
+def labelled(
+    config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, texts: labels.Texts | None
+) -> labels.Labels | None:
+    """The labels of a pack's faces: a run's own, else of those that were read what is common enough; None without."""
+    if content is None:
+        if texts is None:
+            return None
+        return labels.learned(texts, faces.training, config.data_path, config.classes, show)
+    codes = content.get("codes")
+    return None if codes is None else (config.vocabulary, codes.cpu().numpy().astype(np.int64))
+
+
 def select_faces(
     config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, device: torch.device
 ) -> np.ndarray | None:
@@ -216,7 +236,7 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
     elif (
         faces <= FEW_FACES
-        and config.model == TrainConfig().model
+        and dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
         and config.init is None
         and config.data_path != SYNTHETIC
     ):
@@ -246,7 +266,7 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
             found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
     extractor = features.measuring(run.device, before=found.get("features"))
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
-    sampler = Sampler(state.ema, None, config.model, run.device, run.precision)
+    sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
     return Evaluator(*of, extractor, sampler, config.kept_by, best)
 
@@ -254,8 +274,10 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
 def open_probe(faces: Faces) -> health.Probe:
     """Open the probe of the networks at each preview, with faces from all over the pack."""
     kinds = faces.training, faces.selected_held_out
-    some = (latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds)
-    return health.Probe(*(faces.pack.pixels[indices] for indices in some))
+    some = [latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds]
+    codes = None if faces.codes is None else [torch.from_numpy(faces.codes[indices]) for indices in some]
+    seen, held_out = (faces.pack.pixels[indices] for indices in some)
+    return health.Probe(seen, held_out, codes)
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:
@@ -264,6 +286,7 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
     if not run.ranks.first:
         return outputs
     options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
+    del options["vocabulary"]  # it may be long
     outputs.append(run_report.RunReport(run.folder, options, samples))
     if config.tensorboard:
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))

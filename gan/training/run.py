@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from config import D_ENCODER, CheckpointError, Precision, TrainConfig
+from config import D_ENCODER, CheckpointError, Precision, TrainConfig, Vocabulary
 from gan import book_weights, checkpoint
+from gan.classes import NONE, Classes
 from gan.device import adam, describe, lay_out, place
 from gan.encoder import Encoder
 from gan.files import write_text
@@ -92,9 +93,12 @@ class TrainingState:
             return
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         content = checkpoint.load(path, device)
-        weights = {"generator": content["ema"], **content}  # a released file has no other generator
+        given = {"generator": content["ema"], **content}  # a released file has no other generator
+        vocabularies = content["model"].get("vocabulary", ()), config.vocabulary
         for part in ("generator", "discriminator", "ema"):
-            checkpoint.load_weights(getattr(self, part), weights[part], part, path)
+            network = getattr(self, part)
+            weights = with_own_classes(given[part], network.state_dict(), *vocabularies)
+            checkpoint.load_weights(network, weights, part, path)
 
     def _take_encoder(self, config: TrainConfig) -> None:
         """Load the encoder that comes with the program into the discriminator, if it uses that encoder."""
@@ -114,14 +118,39 @@ class TrainingState:
         _, generator, discriminator = book_weights.networks(netg_path, netd_path)
         if generator is not None and netg_path is not None:
             for part in (self.generator, self.ema):
-                checkpoint.load_weights(part, generator, "generator", netg_path)
+                checkpoint.load_weights(part, with_own_classes(generator, part.state_dict()), "generator", netg_path)
         if discriminator is not None and netd_path is not None:
-            checkpoint.load_weights(self.discriminator, discriminator, "discriminator", netd_path)
+            weights = with_own_classes(discriminator, self.discriminator.state_dict())
+            checkpoint.load_weights(self.discriminator, weights, "discriminator", netd_path)
 
     def is_finite(self) -> bool:
         """Return True where every weight is a finite number."""
         weights = [*self.generator.parameters(), *self.discriminator.parameters()]
         return all(bool(torch.isfinite(w).all()) for w in weights)  # GPU sync
+
+
+def with_own_classes(
+    given: Mapping[str, torch.Tensor],
+    own: Mapping[str, torch.Tensor],
+    vocabulary: Vocabulary = (),
+    own_vocabulary: Vocabulary = (),
+) -> dict[str, torch.Tensor]:
+    """The weights of a network that may know other classes: those of the same name are kept, new ones begin at zero."""
+    weights = {name: weight for name, weight in given.items() if "classes" not in name.split(".")}
+    places = {names[0]: place for place, names in enumerate(vocabulary)}
+    for name, weight in own.items():
+        if "classes" not in name.split("."):
+            continue
+        *module, column, kind = name.split(".")
+        title, *classes = own_vocabulary[int(column)] if own_vocabulary else ("",)
+        before = given.get(".".join([*module, str(places.get(title, "")), kind]))
+        weights[name] = weight.clone()
+        if before is not None:
+            known = vocabulary[places[title]]
+            for code, one in enumerate(classes, 1):
+                if one in known[1:]:
+                    weights[name][code] = before[known.index(one, 1)]
+    return weights
 
 
 @dataclasses.dataclass
@@ -136,6 +165,8 @@ class Run:
     ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train it
     compiled: bool = False
     chosen: np.ndarray | None = None  # whether each face of the pack is selected to learn from; None: all are
+    codes: np.ndarray | None = None  # the classes of each face of the pack, (N, K); None without classes
+    classes: Classes = NONE  # of the faces that it learns from
 
     @property
     def latest(self) -> Path:
@@ -206,7 +237,9 @@ class Run:
     def _content(self, state: TrainingState, seconds: float) -> dict[str, Any]:
         seen = state.step * self.config.batch_size
         chosen = {} if self.chosen is None else {"chosen_faces": torch.from_numpy(np.packbits(self.chosen))}
-        return {**self.describe(), **state.content(), **chosen, "images_seen": seen, "seconds": seconds}
+        codes = {} if self.codes is None else {"codes": torch.from_numpy(self.codes.astype(np.int32))}
+        known = {**chosen, **codes, **self.classes.content()}
+        return {**self.describe(), **state.content(), **known, "images_seen": seen, "seconds": seconds}
 
     def _prune(self, step: int) -> None:
         """Delete numbered checkpoints except the last three and every tenth.

@@ -14,6 +14,7 @@ import torch
 
 from config import CheckpointError, ConfigError, DataError, Precision, TrainConfig
 from gan.command_line import show
+from gan.data import labels
 from gan.data.batches import Batches
 from gan.data.faces import open_pack
 from gan.device import choose_device, choose_precision, describe, failed_to_compile, give_back_memory, out_of_memory
@@ -63,10 +64,18 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
         ranks.check(config, device)
         faces = open_faces(config, content, ranks, path or folder)
         try:
+            texts = None
+            if ranks.first and content is None:
+                texts = labels.read(faces.pack, config.data_path, config.classes, show)
             chosen = preparing.select_faces(config, content, faces, device) if ranks.first else None
             faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
+            found = preparing.labelled(config, content, faces, texts) if ranks.first else None
+            vocabulary, codes = ranks.broadcast(found) or ((), None)
+            faces = dataclasses.replace(faces, vocabulary=vocabulary, codes=codes)
+            config = dataclasses.replace(config, vocabulary=vocabulary)
             config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
-            run = Run(folder, config, device, precision, faces.describe(), ranks, compiled, faces.chosen)
+            of_faces = faces.describe(), ranks, compiled, faces.chosen, faces.codes, faces.classes
+            run = Run(folder, config, device, precision, *of_faces)
             batches = open_batches(run, faces)
             state, seconds = open_state(run, typed, content, path or folder)
             state.finished = state.finished or state.step >= batches.steps(config.epochs)
@@ -148,7 +157,9 @@ def open_batches(run: Run, faces: Faces) -> Batches:
     preset = "" if config.preset == "default" else f"; preset {config.preset}"
     show(f"{n:,} faces to train on, {held_out}; {run.precision}{preset}; run: {run.folder}{processes}")
     part = ranks.part(config.batch_size)
-    return Batches(faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part)
+    return Batches(
+        faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part, faces.codes
+    )
 
 
 def open_state(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -29,9 +30,9 @@ def due(step: int, every: int) -> bool:
 class WrappedNetworks:
     """The networks as a step calls them: compiled if chosen, and wrapped for several processes."""
 
-    generator: Callable[[Tensor], Tensor]  # its gradients are averaged over all processes
-    trained_discriminator: Callable[[Tensor, list[Tensor]], Tensor]  # likewise
-    discriminator: Callable[[Tensor, list[Tensor]], Tensor]  # for the generator's step, in which it is frozen
+    generator: Callable[[Tensor, Tensor], Tensor]  # its gradients are averaged over all processes
+    trained_discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # likewise
+    discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # for the generator's step, in which it is frozen
     encode: Callable[[Tensor], list[Tensor]]  # see `Discriminator.encode`
 
     @classmethod
@@ -51,10 +52,11 @@ class View:
 
     images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
     features: list[Tensor]  # of them, by the discriminator's encoder
+    classes: Tensor  # of the faces, and of the samples beside them, (n, K)
 
     def detach(self) -> View:
         """The same without the graph that leads back to the generator."""
-        return View(self.images.detach(), [features.detach() for features in self.features])
+        return View(self.images.detach(), [features.detach() for features in self.features], self.classes)
 
 
 @dataclasses.dataclass
@@ -66,6 +68,7 @@ class Step:
     networks: WrappedNetworks
     monitor: Monitor
     real: Tensor  # this process's faces, (n, C, S, S) in [-1, 1]
+    classes: Tensor  # of each, (n, K); K is 0 without classes
     kept: tuple[View, View] | None = None  # faces and samples of the discriminator's step, for the generator's
 
     @property
@@ -97,7 +100,7 @@ class Step:
             self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour
         )
         images = augment(images, moves.of(self.mine).of(part))
-        return View(images, self.networks.encode(images))
+        return View(images, self.networks.encode(images), self.classes[part])
 
     def take(self, part: slice) -> tuple[View, View] | None:
         """Hand over what was kept, if anything. A batch in parts has no memory for that, and is generated again."""
@@ -110,14 +113,23 @@ Halves = tuple[Half, Half]  # both, in the order in which they are taken
 
 
 def discriminate_pair(
-    discriminator: Callable[[Tensor, list[Tensor]], Tensor], real: View, fake: View, apart: bool
+    discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor], real: View, fake: View, apart: bool
 ) -> tuple[Tensor, Tensor]:
     """The logits of faces and of samples, in one batch, or with `apart` in two, where BatchNorm must not mix them."""
     if apart:
-        return discriminator(real.images, real.features), discriminator(fake.images, fake.features)
-    features = [torch.cat(pair) for pair in zip(real.features, fake.features, strict=True)]
-    real_logits, fake_logits = discriminator(torch.cat([real.images, fake.images]), features).chunk(2)
+        return discriminate(discriminator, real), discriminate(discriminator, fake)
+    both = View(
+        torch.cat([real.images, fake.images]),
+        [torch.cat(pair) for pair in zip(real.features, fake.features, strict=True)],
+        torch.cat([real.classes, fake.classes]),
+    )
+    real_logits, fake_logits = discriminate(discriminator, both).chunk(2)
     return real_logits, fake_logits
+
+
+def discriminate(discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor], view: View) -> Tensor:
+    """The logits of faces or samples."""
+    return discriminator(view.images, view.features, view.classes)
 
 
 def weighted_penalty(
@@ -134,14 +146,13 @@ def weighted_penalty(
     kind, scale = config.penalty, losses.PENALTY_NOISE
     (noise,) = _penalty_noise(step, "penalty", [real.images], part)
     plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
-    found = losses.gradient_penalties(
-        kind, discriminator.plain, real.images, plain[0], fake.images, plain[1], noise, scale
-    )
+    of_images = functools.partial(discriminator.plain, codes=real.classes)  # of faces and samples alike
+    found = losses.gradient_penalties(kind, of_images, real.images, plain[0], fake.images, plain[1], noise, scale)
     total = config.penalty_weight * sum(found.values(), torch.zeros(()))
     if discriminator.projected is not None and config.head_penalty:
         head_noise = _penalty_noise(step, "head_penalty", real.features, part)
         maps = real.features, real_logits[:, 1:], fake.features, fake_logits[:, 1:]
-        of_heads = losses.head_penalties(kind, discriminator.heads(), *maps, head_noise, scale)
+        of_heads = losses.head_penalties(kind, discriminator.heads(real.classes), *maps, head_noise, scale)
         total, found = total + config.head_penalty * sum(of_heads.values()), {**found, **of_heads}
     return total, found
 

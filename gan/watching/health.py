@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -44,15 +44,21 @@ THUMBNAIL = 8  # parts per side of a face whose means `variety` and `drift` comp
 
 
 class Probe:
-    """Measures the networks at each preview, always with the same faces (N, S, S, C) uint8, trained on and held out."""
+    """Measures the networks at each preview, always with the same faces (N, S, S, C) uint8, trained on and held out.
 
-    def __init__(self, seen: np.ndarray, held_out: np.ndarray) -> None:
+    `codes` are the classes of both, (N, K) each, where the networks know some.
+    """
+
+    def __init__(self, seen: np.ndarray, held_out: np.ndarray, codes: Sequence[Tensor] | None = None) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
+        self.codes = [None, None] if codes is None else [some[:PROBED] for some in codes]
         self.times = 0
         self.thumbs: np.ndarray | None = None
 
-    def __call__(self, samples: Tensor, discriminator: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Measure samples (N, C, S, S) in [-1, 1]; calling the discriminator must not change it.
+    def __call__(
+        self, samples: Tensor, discriminator: Callable[..., Tensor], codes: Tensor | None = None
+    ) -> dict[str, float]:
+        """Measure samples (N, C, S, S) in [-1, 1], of these classes; calling the discriminator must not change it.
 
         Returns:
             The columns `variety`; from the second time on `drift`; and every fourth time, if enough faces are held
@@ -66,15 +72,17 @@ class Probe:
         self.times += 1
         if len(self.held_out) < LEAST_PROBED or self.times % ASKED_EVERY:
             return found
-        for kind, faces in {"seen": self.seen, "held_out": self.held_out}.items():
+        for kind, faces, of in zip(("seen", "held_out"), (self.seen, self.held_out), self.codes, strict=True):
             images = to_tensor(torch.from_numpy(faces)).to(samples.device)
-            found[f"{kind}_logit"] = mean_logit(discriminator, images)
-        return {**found, "sample_logit": mean_logit(discriminator, samples)}
+            found[f"{kind}_logit"] = mean_logit(discriminator, images, of)
+        return {**found, "sample_logit": mean_logit(discriminator, samples, None if self.codes[0] is None else codes)}
 
 
-def mean_logit(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> float:
+def mean_logit(discriminator: Callable[..., Tensor], images: Tensor, codes: Tensor | None = None) -> float:
     """The mean logit of images, computed for a few at a time, as training may leave little memory."""
-    return torch.cat([discriminator(some).float() for some in images.split(ASKED_AT_ONCE)]).mean().item()
+    parts = images.split(ASKED_AT_ONCE)
+    known = [{}] * len(parts) if codes is None else [{"codes": c.to(images.device)} for c in codes.split(ASKED_AT_ONCE)]
+    return torch.cat([discriminator(some, **of).float() for some, of in zip(parts, known, strict=True)]).mean().item()
 
 
 def thumbnails(faces: np.ndarray) -> np.ndarray:

@@ -282,11 +282,18 @@ class Monitor:
         took = time.perf_counter() - since
         self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
-    def preview(self, step: int, pixels: np.ndarray, since: float) -> None:
-        """Write a grid of samples, (N, S, S, 3) uint8; accounts for their cost since `since`, by `perf_counter`."""
-        path, grid = self.save_path / f"step-{step:08d}.png", images.grid(pixels)
+    def preview(self, step: int, pixels: np.ndarray, since: float, rows: Sequence[str] = ()) -> None:
+        """Write a grid of samples, (N, S, S, 3) uint8, with a row for each class of `rows` if there are any.
+
+        Accounts for their cost since `since`, by `perf_counter`.
+        """
+        path, grid = (
+            self.save_path / f"step-{step:08d}.png",
+            images.grid(pixels, len(pixels) // len(rows) if rows else None),
+        )
+        classes = f"; rows: {', '.join(rows)}" if rows else ""
         for output in self.outputs:
-            output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid, step)
+            output.picture("samples", f"Samples, always of the same latents, step {step:,}{classes}", grid, step)
         try:
             images.save_picture(grid, path)
         except OSError as error:

@@ -1,5 +1,6 @@
 """prepare.py as a user runs it: what it finds in a pile, what it writes, and that it never touches the pile."""
 
+import csv
 import hashlib
 import io
 import json
@@ -604,3 +605,64 @@ def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here
     assert "files rejected: 1;" in done.stdout
     assert "exact duplicates of other faces: 1\n" in done.stdout
     assert "python prepare.py pile --out=FOLDER" in done.stdout
+
+
+def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "pile" / "sub").mkdir(parents=True)
+    shown = {f"{seed}": synthetic.draw(seed, 96)[1] for seed in range(40)}
+    for seed in range(40):
+        (tmp_path / "pile" / ("sub" if seed % 2 else ".") / f"{seed}.png").write_bytes(encoded(synthetic_face(seed)))
+    words = ["prepare.py", "pile", "--out=faces", "--nogpu"]
+    done = run_here(*words, "--label=hair,eyes")
+    assert done.returncode == 0, done.stderr
+    table = tmp_path / "faces" / "labels.csv"
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    files = {str(path.relative_to(tmp_path / "faces")) for path in (tmp_path / "faces").rglob("*.png")}
+    assert {row["file"] for row in rows} == files
+    assert 20 < sum(bool(row["hair"]) for row in rows) <= len(rows)
+    black = [row["hair"] for row in rows if row["hair"] and shown[Path(row["file"]).name.split("-")[0]].hair == "black"]
+    assert black
+    assert set(black) == {"black"}
+    report = report_of(tmp_path)
+    assert report["labels"][rows[0]["file"]]["hair"][0] == rows[0]["hair"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>hair: black: " in page
+    number = sum(bool(row["hair"]) for row in rows)
+    assert re.search(rf"{number} of {len(rows)} faces have a label for hair in faces/labels.csv", done.stdout)
+
+    again = run_here(*words, "--label=hair")  # its own table is written again
+    assert again.returncode == 0, again.stderr
+    assert table.read_text(encoding="utf-8").splitlines()[0] == "file,hair"
+    assert run_here(*words).returncode == 0
+    assert table.is_file()
+
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "new.png").write_bytes(encoded(synthetic_face(50)))
+    added = run_here("prepare.py", "more", "--out=faces", "--nogpu", "--label=hair", "--report=more.html")
+    assert added.returncode == 0, added.stderr
+    assert f"{len(rows)} faces of earlier calls keep theirs" in added.stdout
+    later = {row["file"]: row["hair"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())}
+    (new,) = later.keys() - files
+    assert new.startswith("new-")
+    assert later == {**{row["file"]: row["hair"] for row in rows}, new: later[new]}
+
+    table.write_text("file,hair\n0.png,red\n", encoding="utf-8")
+    refused = run_here(*words, "--label=hair")
+    assert refused.returncode == 2
+    assert "labels.csv exists, and was not written by prepare.py or was changed since; rename it" in refused.stderr
+    assert table.read_text(encoding="utf-8") == "file,hair\n0.png,red\n"
+    assert run_here(*words).returncode == 0
+    assert table.read_text(encoding="utf-8") == "file,hair\n0.png,red\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--label=hairs"], "--label: expected some of hair, eyes; got 'hairs'"),
+        (["--label=hair", "--dry_run"], "--label writes labels.csv beside the faces, and --dry_run writes none"),
+    ],
+)
+def test_labels_that_cannot_be_guessed_are_refused(words: list[str], said: str, run_here: Command) -> None:
+    refused = run_here("prepare.py", "pile", "--out=faces", *words)
+    assert refused.returncode == 2
+    assert said in refused.stderr

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed
 from torch import nn
 
@@ -53,8 +54,11 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
+    """Faces with classes."""
     folder = tmp_path_factory.mktemp("faces")
-    make_faces(folder, 70, size=32)
+    names = [path.name for path in make_faces(folder, 70, size=32)]
+    rows = [f"{name},{'even' if i % 2 == 0 else 'odd' if i % 3 else ''}" for i, name in enumerate(names)]
+    (folder / "labels.csv").write_text("\n".join(["file,kind", *rows]))
     return folder
 
 
@@ -151,6 +155,10 @@ def test_two_processes_train_as_one_does(
         for name in row.keys() & {"d_loss", "g_loss", "r1_penalty", "r2_penalty"}:
             assert other[name] == pytest.approx(row[name], rel=2e-3, abs=1e-4), (row["step"], name)
     assert abs(one[-1]["d_loss"] - one[0]["d_loss"]) > 0.01
+    learned = [checkpoint.load(tmp_path / "checkpoints" / str(n) / "latest.pt")["discriminator"] for n in (1, 2)]
+    one, two = (weights["classes.0.weight"] for weights in learned)
+    assert (one[1:].abs().amax(1) > 0).all()
+    torch.testing.assert_close(two, one, rtol=0.05, atol=1e-4)
 
 
 SUMS = """
@@ -221,7 +229,7 @@ def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run
 ) -> None:
     monkeypatch.setattr(train, "LOG_EVERY", 4)
     run = tmp_path / "checkpoints" / "a"
-    alone = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=2")
+    alone = run_here("train.py", *SMALL, f"--data_path={faces}", "--noclasses", "--run=a", "--max_epoch=2")
     assert alone.returncode == 0, alone.stderr
     process = start(2, f"--resume={run}", "--max_epoch=100000", saves=0.6)
     until_rows(run, 6, process)

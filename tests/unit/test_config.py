@@ -296,7 +296,7 @@ def test_model_is_the_part_that_decides_the_shapes() -> None:
 
 
 def test_what_decides_the_networks_are_options_of_training() -> None:
-    assert names(ModelConfig) <= options_of(TrainConfig).keys()
+    assert names(ModelConfig) <= options_of(TrainConfig).keys() | {"vocabulary"}
 
 
 def test_names_in_tables_are_options() -> None:

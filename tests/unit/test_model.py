@@ -632,3 +632,54 @@ def test_generator_of_nearest_neighbours_draws_no_chequerboard_on_flat_ground() 
 def test_generator_of_nearest_neighbours_has_every_size(size: int) -> None:
     config = changed(SMALL, image_size=size, up="nearest", to_rgb="slim", ngf=4)
     assert Generator(config)(torch.randn(2, config.nz)).shape == (2, 3, size, size)
+
+
+KNOWING = changed(SMALL, vocabulary=(("hair", "black", "red"), ("eyes", "blue", "green")), projected=True, patch=True)
+
+
+def test_classes_begin_without_effect_and_unknown_ones_stay_so() -> None:
+    generator, discriminator = Generator(KNOWING).eval(), Discriminator(changed(KNOWING, d_encoder="faces")).eval()
+    z, faces = torch.randn(4, 10), torch.rand(4, 3, 32, 32) * 2 - 1
+    codes = torch.tensor([[1, 2], [2, 0], [0, 0], [0, 1]])
+    assert torch.equal(generator(z, codes), generator(z))
+    assert torch.equal(discriminator(faces, None, codes), discriminator(faces))
+    for network in (generator, discriminator):
+        for name, vectors in network.named_parameters():
+            if "classes" in name:
+                nn.init.normal_(vectors)
+                with torch.no_grad():
+                    vectors[0] = 0  # as padding_idx keeps it
+    differs = generator(z, codes) != generator(z)
+    assert differs.flatten(1).any(1).tolist() == [True, True, False, True]
+    differs = (discriminator(faces, None, codes) - discriminator(faces)).abs() > 1e-5
+    assert differs.any(2).tolist() == [[True] * 4, [True] * 4, [False] * 4, [True] * 4]
+
+
+def test_every_class_that_is_seen_is_learned_and_no_other() -> None:
+    generator, discriminator = Generator(KNOWING), Discriminator(changed(KNOWING, d_encoder="faces"))
+    codes = torch.tensor([[1, 2], [0, 1], [1, 0], [1, 2]])
+    discriminator(generator(torch.randn(4, 10), codes), None, codes).sum().backward()
+    found = {name: p.grad for network in (discriminator, generator) for name, p in network.named_parameters()}
+    of_classes = {name: grad for name, grad in found.items() if "classes" in name}
+    assert (
+        len(of_classes) == 2 * 4
+    )  # the plain layers' and three heads' of both columns; the generator's have a name of theirs
+    for name, grad in of_classes.items():
+        assert grad is not None
+        moved = grad.abs().amax(1) > 0
+        assert moved.tolist() == ([False, True, False] if name.endswith("0.weight") else [False, True, True])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"arch": "resnet"}, {"image_size": 48}, {"d_norm": "spectral"}, {"channels": 1}, {}]
+)
+@pytest.mark.parametrize("projected", [False, True])
+def test_networks_of_every_kind_take_classes(changes: dict[str, Any], projected: bool) -> None:
+    config = changed(KNOWING, **{"projected": projected, "patch": projected, "d_encoder": "faces", **changes})
+    if projected and config.channels == 1:
+        config = changed(config, projected=False, patch=False)
+    codes = torch.tensor([[1, 2], [2, 0]])
+    samples = Generator(config)(torch.randn(2, config.nz), codes)
+    assert samples.shape == (2, config.channels, config.image_size, config.image_size)
+    logits = Discriminator(config)(samples, None, codes)
+    assert logits.shape == Discriminator(changed(config, vocabulary=()))(samples).shape

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from config import RELEASED, CheckpointError, ModelConfig
 from gan import checkpoint
+from gan.classes import Classes
 from gan.images import to_pixels
 from gan.latent import latents
 from gan.quality import sampling
@@ -268,3 +269,45 @@ def test_checkpoint_without_a_model_is_one_line(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "a.pt", {k: v for k, v in content(TINY).items() if k != "model"})
     with pytest.raises(CheckpointError, match="does not know"):
         sampling.load(tmp_path / "a.pt", CPU)
+
+
+KINDS = (("hair", "blue", "red"), ("eyes", "brown", "green"))
+
+
+@pytest.fixture
+def knowing(tmp_path: Path) -> Sampler:
+    """A sampler whose networks know classes; blue hair goes with brown eyes, red hair with green ones."""
+    model = dataclasses.replace(TINY, vocabulary=KINDS)
+    codes = np.array([[1, 1]] * 9 + [[1, 2]] + [[2, 1]] + [[2, 2]] * 9)
+    made = content(model)
+    for network in ("ema", "discriminator"):
+        for name, weight in made[network].items():
+            if "classes" in name:
+                weight[1:] = torch.randn_like(weight[1:])
+    checkpoint.save(tmp_path / "latest.pt", {**made, **Classes.of(KINDS, codes).content()})
+    return sampling.load(tmp_path / "latest.pt", CPU)
+
+
+def test_on_the_way_between_two_classes_all_else_stays(knowing: Sampler) -> None:
+    knowing.asked, until = knowing.classes.parse("hair:blue..red")
+    for seed in range(8):
+        codes = knowing.classes.of_seeds([seed], {0: 1})
+        row = knowing.between(seed, until, 5)
+        z = latents([seed], TINY.nz)
+        for face, hair in ((row[0], 1), (row[-1], 2)):
+            codes[:, 0] = hair
+            with torch.no_grad():
+                expected = to_pixels(knowing.generator(z, torch.from_numpy(codes)))[0]
+            assert np.abs(face.astype(int) - expected).max() <= 1
+
+
+def test_the_discriminator_chooses_those_that_suit_their_class(knowing: Sampler) -> None:
+    assert isinstance(knowing.discriminator, Discriminator)
+    for text in ("hair:blue", "hair:red"):
+        knowing.asked, _ = knowing.classes.parse(text)
+        codes = knowing.codes(range(40))
+        with torch.no_grad():
+            z = latents(range(40), TINY.nz)
+            faces = knowing.generator(z, codes)
+            logits = knowing.discriminator(faces, None, codes)
+        assert knowing.best(range(40), 3) == logits.argsort(descending=True)[:3].tolist()

@@ -22,16 +22,18 @@ from torch import nn
 import train
 from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DEncoder, Metric, TrainConfig
 from gan import checkpoint
+from gan.classes import Classes
 from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
+from gan.images import to_pixels
 from gan.quality import features
 from gan.quality.evaluation import Evaluator
 from gan.training import between, losses, preparing, sittings
 from gan.training.budget import evaluated_last
 from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
-from gan.training.run import Run, TrainingState
+from gan.training.run import Run, TrainingState, with_own_classes
 from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
 from gan.watching.monitor import Monitor
@@ -78,8 +80,12 @@ def weights(network: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
-def every(pack: Pack, config: TrainConfig = CONFIG) -> Batches:
-    return Batches(pack, np.arange(18), config.batch_size, config.seed, CPU)
+def every(pack: Pack, config: TrainConfig = CONFIG, codes: np.ndarray | None = None) -> Batches:
+    return Batches(pack, np.arange(18), config.batch_size, config.seed, CPU, codes=codes)
+
+
+VOCABULARY = (("hair", "black", "red"), ("eyes", "blue"))
+CODES = np.stack([np.arange(18) % 3, np.arange(18) % 2], axis=1)
 
 
 @pytest.mark.parametrize(("d_every", "g_every", "d_moves", "g_moves"), [(1, 99, True, False), (99, 1, False, True)])
@@ -600,11 +606,13 @@ def exactly(state: TrainingState) -> None:
     """Compute in float64: Adam's first steps are as great where a gradient is rounding as where it is not."""
 
     def cast(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(part.double() if isinstance(part, torch.Tensor) else part for part in inputs)
+        return tuple(
+            part.double() if isinstance(part, torch.Tensor) and part.is_floating_point() else part for part in inputs
+        )
 
     for network in (state.generator, state.discriminator, state.ema):
         network.double()
-    for first in (state.generator, state.discriminator.main, state.ema):
+    for first in (state.generator, state.discriminator.main[0], state.ema):
         first.register_forward_pre_hook(cast)
 
 
@@ -729,15 +737,25 @@ def test_in_parts_samples_are_generated_again_from_the_same_latents_where_both_n
 
 
 @pytest.mark.usefixtures("every_row")
-@pytest.mark.parametrize("penalty", ["approximate", "exact", "gp"])
+@pytest.mark.parametrize(
+    ("penalty", "vocabulary"), [("approximate", ()), ("exact", ()), ("gp", ()), ("exact", VOCABULARY)]
+)
 def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
-    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], penalty: Any
+    pack: Pack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    penalty: Any,
+    vocabulary: Any,
 ) -> None:
     monkeypatch.setattr(nn, "BatchNorm2d", Norm)
     config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
+    config = dataclasses.replace(config, vocabulary=vocabulary)
+    batches = every(pack, codes=CODES if vocabulary else None)
     states = []
     for name, most in (("whole", 4), ("parts", 1)):
         run = run_in(tmp_path / name, config)
+        run.classes = Classes.of(vocabulary, CODES)
         state = TrainingState(config, CPU)
         with torch.no_grad():
             for weight in state.discriminator.parameters():
@@ -745,7 +763,7 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
         exactly(state)
         taken = little_memory(state, most)
         with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
-            train.train(run, state, every(pack), monitor, lambda: False)
+            train.train(run, state, batches, monitor, lambda: False)
         states.append(state)
         assert max(taken) == 2 * most
     assert capsys.readouterr().out.splitlines() == [
@@ -793,7 +811,7 @@ def test_previews_and_statistics_make_do_with_the_memory_that_is_left(
     state = TrainingState(run.config, CPU)
     forward, sizes = state.ema.forward, list[int]()
 
-    def little(z: torch.Tensor) -> torch.Tensor:
+    def little(z: torch.Tensor, codes: torch.Tensor | None = None) -> torch.Tensor:
         if len(z) > 16:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         sizes.append(len(z))
@@ -889,7 +907,7 @@ def test_a_run_with_an_option_or_a_choice_that_is_gone_goes_on(
 
     assert state.step == 14
     stored = json.loads((run.folder / "config.json").read_text())["config"]
-    assert checkpoint.load(run.latest)["config"] == {**stored, **now, "max_epoch": 3}
+    assert checkpoint.load(run.latest)["config"] == {**stored, **now, "max_epoch": 3, "vocabulary": ()}
     assert starting_from(dataclasses.replace(CONFIG, init=run.latest), {}).to_rgb == config.to_rgb
 
 
@@ -907,6 +925,17 @@ class TestBatches:
         halves = [Batches(pack, np.arange(18), 4, 0, CPU, 0.5, Ranks(rank, 2).part(4)) for rank in range(2)]
         for step in range(1, 8):
             assert torch.equal(whole(step), torch.cat([half(step) for half in halves]))
+
+    def test_classes_come_with_their_faces(self, pack: Pack) -> None:
+        chosen = np.arange(2, 18)
+        batches = Batches(pack, chosen, 4, 0, CPU, codes=CODES)
+        halves = [Batches(pack, chosen, 4, 0, CPU, 0.0, Ranks(rank, 2).part(4), CODES) for rank in range(2)]
+        of = {pixels.tobytes(): codes.tolist() for pixels, codes in zip(pack.pixels, CODES, strict=True)}
+        for step in range(1, 8):
+            classes = batches.classes(step)
+            assert [of[pixels.tobytes()] for pixels in to_pixels(batches(step))] == classes.tolist()
+            assert torch.equal(classes, torch.cat([half.classes(step) for half in halves]))
+        assert every(pack).classes(1).shape == (4, 0)
 
     def test_every_face_comes_once_an_epoch_and_in_another_order_each(self, pack: Pack) -> None:
         batches = every(pack)
@@ -1005,3 +1034,22 @@ def test_best_is_kept_by_damage_where_that_knows_the_faces(
     assert kept_by(True, data_path=SYNTHETIC) == "fd"
     assert kept_by(True, eval_metric="coverage") == "coverage"
     assert kept_by(True, eval_images=0) is None
+
+
+def test_classes_of_the_same_name_go_on_in_other_networks() -> None:
+    before = TrainingState(dataclasses.replace(CONFIG, vocabulary=VOCABULARY), CPU).discriminator
+    for name, weight in before.named_parameters():
+        if "classes" in name:
+            nn.init.normal_(weight)
+    other = (("eyes", "brown", "blue"), ("mood", "calm"), ("hair", "red"))
+    after = TrainingState(dataclasses.replace(CONFIG, vocabulary=other), CPU).discriminator
+    given = before.state_dict()
+    after.load_state_dict(with_own_classes(given, after.state_dict(), VOCABULARY, other))
+    found = after.state_dict()
+    for module in ("classes", "projected.classes.0", "projected.classes.2"):
+        eyes, mood, hair = (found[f"{module}.{column}.weight"] for column in range(3))
+        assert torch.equal(eyes[2], given[f"{module}.1.weight"][1])
+        assert torch.equal(hair[1], given[f"{module}.0.weight"][2])
+        assert not torch.cat([eyes[:2], mood, hair[:1]]).any()
+    plain = TrainingState(CONFIG, CPU).discriminator
+    plain.load_state_dict(with_own_classes(given, plain.state_dict(), VOCABULARY))

@@ -1,0 +1,142 @@
+"""Train the network that guesses colours of hair and eyes: python -m benchmarks.colours --data_path=FOLDER --tags=CSV.
+
+CSV has the columns file,hair,eyes for some of the faces. Four fifths of these (by their hashes) teach it; the others
+say how often it is right, and from which probability on a guess is kept. Tags may be wrong: a share of --doubtful
+is, by eye, so not even a perfect guesser agrees with more than the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+
+from config import COLOURS
+from gan import checkpoint
+from gan.data.faces import names_of, open_pack
+from gan.data.labels import coded, texts_of
+from gan.device import autocast, choose_device, choose_precision, place
+from gan.encoder import SIZE
+from gan.images import to_tensor
+from gan.quality.colours import Colours
+
+KEPT = 0.7, 0.75, 0.8, 0.85, 0.9, 0.95
+"""Shares of the guesses that are kept, the surest ones, for the table."""
+
+
+def moved(faces: Tensor, random: torch.Generator) -> Tensor:
+    """Faces (N, 3, S, S) mirrored, turned, shifted and scaled a little, a little brighter or darker; no other hue."""
+    n = len(faces)
+
+    def between(least: float, greatest: float) -> Tensor:
+        return least + (greatest - least) * torch.rand(n, generator=random)
+
+    angle, scale = between(-0.2, 0.2), between(0.85, 1.1)
+    mirror = torch.where(between(0, 1) < 0.5, -1.0, 1.0)
+    cos, sin = scale * angle.cos(), scale * angle.sin()
+    theta = torch.stack([cos * mirror, -sin, between(-0.1, 0.1), sin * mirror, cos, between(-0.1, 0.1)], 1)
+    faces = grid_sample(
+        faces, affine_grid(theta.view(n, 2, 3), list(faces.shape), False), "bilinear", "reflection", False
+    )
+    gain, shift = between(0.9, 1.1)[:, None, None, None], between(-0.08, 0.08)[:, None, None, None]
+    return (faces * gain + shift).clamp(-1, 1)
+
+
+def main() -> None:
+    """Train, test, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_path", type=Path, required=True)
+    parser.add_argument("--tags", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=float, default=0.8, help="share of the guesses to keep, the surest ones")
+    parser.add_argument("--shuffled", action="store_true", help="with the tags of other faces: it must learn nothing")
+    parser.add_argument("--out", type=Path, default=COLOURS)
+    options = parser.parse_args()
+
+    device = choose_device(None)
+    precision = choose_precision("auto", device)
+    torch.manual_seed(options.seed)
+    random = torch.Generator().manual_seed(options.seed)
+    pack = open_pack(options.data_path, SIZE)
+    texts = texts_of(options.tags, names_of(pack, options.data_path), print)
+    assert texts is not None
+    columns = coded(texts, print)
+    vocabulary = tuple(names for names, _ in columns)
+    codes = torch.from_numpy(np.stack([codes for _, codes in columns], 1))
+    tagged = (codes > 0).any(1).numpy()
+    taught, asked = (np.flatnonzero(tagged & ((pack.hashes % 5 == 0) == other)) for other in (False, True))
+    if options.shuffled:
+        codes[taught] = codes[np.random.default_rng(options.seed).permutation(taught)]
+    pixels, codes_taught = pack.pixels[taught], codes[taught]
+    network = place(Colours(vocabulary), device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), options.lr, weight_decay=0.05)
+    start, step, losses = time.monotonic(), 0, list[float]()
+    while (done := (time.monotonic() - start) / (60 * options.minutes)) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = options.lr * min(1, (step + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
+        chosen = torch.randint(len(pixels), (options.batch,), generator=random)
+        faces = moved(to_tensor(torch.from_numpy(pixels[chosen.numpy()])), random)
+        with autocast(device, precision):
+            found = network(faces.to(device).contiguous(memory_format=torch.channels_last))
+        wanted = codes_taught[chosen].to(device) - 1  # -1: not tagged
+        loss = torch.stack(
+            [
+                cross_entropy(logits.float(), wanted[:, i], ignore_index=-1, label_smoothing=0.1)
+                for i, logits in enumerate(found)
+            ]
+        ).sum()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        step += 1
+        losses.append(loss.item())
+        if step % 200 == 0:
+            print(f"step {step}, {done:.0%}: {np.mean(losses[-200:]):.4f}", flush=True)
+    network.eval()
+    least = report(network, pack.pixels[asked], codes[asked], vocabulary, options.keep)
+    weights = {name: w.cpu().half() if w.is_floating_point() else w for name, w in network.state_dict().items()}
+    credits = {"program": "AnimeGAN, benchmarks/colours.py", "faces": len(taught), "steps": step, "seed": options.seed}
+    content = {"colours": weights, "vocabulary": vocabulary, "least": least, "credits": credits}
+    checkpoint.save(options.out, content)
+    print(f"{options.out}: {os.path.getsize(options.out):,} bytes, {step} steps, {options.minutes:g} minutes")
+
+
+def report(
+    network: Colours, pixels: np.ndarray, codes: Tensor, vocabulary: tuple[tuple[str, ...], ...], keep: float
+) -> list[float]:
+    """Print how often guesses agree with the tags of other faces; returns the probability that a guess must have."""
+    faces = to_tensor(torch.from_numpy(pixels)).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        lots = [network(some.to(next(network.parameters()).device)) for some in faces.split(100)]
+    least = []
+    for i, (name, *classes) in enumerate(vocabulary):
+        sure, which = torch.cat([lot[i].float().cpu() for lot in lots]).softmax(1).max(1)
+        known = codes[:, i] > 0
+        right = (which + 1 == codes[:, i])[known].double()
+        share = torch.bincount(codes[known, i] - 1, minlength=len(classes)).double() / known.sum()
+        by_chance = f"chance {(share * share).sum():.3f}, always the most frequent {share.max():.3f}"
+        print(f"{name}: right {right.mean():.3f} of {int(known.sum())}; {by_chance}")
+        for kept in KEPT:
+            bound = sure[known].quantile(1 - kept)
+            print(f"  the surest {kept:.0%}, from {bound:.2f} on: right {right[sure[known] >= bound].mean():.3f}")
+        for code, one in enumerate(classes, 1):
+            of, guessed = codes[:, i] == code, (which + 1 == code) & known
+            precision = (codes[guessed, i] == code).double().mean()
+            found = (which[of] + 1 == code).double().mean()
+            print(f"  {one}: {int(of.sum())} tagged, found {found:.2f}, right {precision:.2f}")
+        least.append(round(float(sure[known].quantile(1 - keep)), 3))
+    return least
+
+
+if __name__ == "__main__":
+    main()

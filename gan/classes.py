@@ -1,0 +1,165 @@
+"""The classes of a run: their names, and which ones its faces have together. No files.
+
+Labels come in columns, such as hair and eyes. A face's codes are one number a column: 0 where its class is not known,
+else the place of its class in the column's names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from config import ConfigError, Vocabulary
+from gan.files import printable
+
+ROW, MOST_ROWS = 8, 16  # faces in a row of previews with classes, and most rows
+NAMED = 20  # classes that a message names at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The classes that a generator has learned.
+
+    Args:
+        vocabulary: of each column its name, followed by its classes; empty without classes.
+        rows: the different codes of the faces, (U, K) integers.
+        counts: how many faces have each, (U,).
+    """
+
+    vocabulary: Vocabulary
+    rows: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, codes: np.ndarray) -> Classes:
+        """Count the codes (N, K) of some faces."""
+        return cls(vocabulary, *np.unique(codes, axis=0, return_counts=True)) if vocabulary else NONE
+
+    @classmethod
+    def restored(cls, content: Mapping[str, Any]) -> Classes:
+        """Read them from a checkpoint's content."""
+        known = content.get("classes")
+        return (
+            NONE
+            if known is None
+            else cls(content["model"]["vocabulary"], *(known[of].cpu().numpy() for of in ("rows", "counts")))
+        )
+
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint says of them."""
+        if not self.vocabulary:
+            return {}
+        return {"classes": {"rows": torch.from_numpy(self.rows), "counts": torch.from_numpy(self.counts)}}
+
+    def of_seeds(self, seeds: Sequence[int], asked: Mapping[int, int] | None = None) -> np.ndarray:
+        """Codes for the faces of given seeds, drawn as often as faces have them: (N, K).
+
+        `asked` fixes the code of some columns; the others are drawn among faces that have these, where there are any.
+        Each row depends on nothing but its seed, the classes and what is asked for.
+        """
+        asked = asked or {}
+        if not self.vocabulary:
+            return np.zeros((len(seeds), 0), np.int64)
+        rows, counts = self.rows, self.counts
+        fits = np.all([rows[:, column] == code for column, code in asked.items()], axis=0) if asked else np.array([])
+        if fits.any():
+            rows, counts = rows[fits], counts[fits]
+        ends = np.cumsum(counts)
+        points = [np.random.default_rng([seed, *b"classes"]).integers(ends[-1]) for seed in seeds]
+        codes = rows[np.searchsorted(ends, points, side="right")]
+        for column, code in asked.items():
+            codes[:, column] = code
+        return codes
+
+    def draw(self, random: np.random.Generator, n: int) -> np.ndarray:
+        """Codes of n random faces: (n, K)."""
+        if not self.vocabulary:
+            return np.zeros((n, 0), np.int64)
+        return self.rows[np.searchsorted(np.cumsum(self.counts), random.integers(self.counts.sum(), size=n), "right")]
+
+    def previewed(self) -> list[int]:
+        """The codes of the first column that have a row in a run's previews: of more than 16 the most frequent ones."""
+        if not self.vocabulary:
+            return []
+        return sorted(sorted(range(1, len(self.vocabulary[0])), key=lambda code: -self.number(0, code))[:MOST_ROWS])
+
+    def previews(self) -> tuple[list[int], np.ndarray]:
+        """The seeds and codes of a run's previews: seeds 0 to 63; with classes a row of seeds 0 to 7 for each."""
+        if not self.vocabulary:
+            return list(range(64)), np.zeros((64, 0), np.int64)
+        rows = [self.of_seeds(range(ROW), {0: code}) for code in self.previewed()]
+        return [seed for _ in rows for seed in range(ROW)], np.concatenate(rows)
+
+    def number(self, column: int, code: int) -> int:
+        """How many faces have a class."""
+        return int(self.counts[self.rows[:, column] == code].sum())
+
+    def parse(self, text: str) -> tuple[dict[int, int], dict[int, int]]:
+        """Read what a user asks for, `hair:blue,eyes:red`; where there is one column, its name may be left out.
+
+        Returns:
+            The code by column; and the same for where `hair:blue..red` goes to.
+
+        Raises:
+            ConfigError: a column or a class is not known, or a column is named twice.
+        """
+        columns = [names[0] for names in self.vocabulary]
+        if not columns:
+            raise ConfigError(
+                "--class: this generator knows no classes; give a run that was trained with some: "
+                "--checkpoint=checkpoints/RUN"
+            )
+        before_columns = r",(?=\s*(?:" + "|".join(map(re.escape, columns)) + r")\s*:)"
+        try:
+            found = [self._asked(part) for part in re.split(before_columns, text, flags=re.IGNORECASE)]
+        except ConfigError:  # of names that hold no commas, and the one that is wrong is named
+            found = [self._asked(part) for part in text.split(",") if part.strip()]
+        for column, *_ in found:
+            if [one for one, *_ in found].count(column) > 1:
+                raise ConfigError(f"--class: {columns[column]} is given twice; give it once")
+        return {column: first for column, first, _ in found}, {column: last for column, _, last in found}
+
+    def _asked(self, text: str) -> tuple[int, int, int]:
+        """One part of what a user asks for: the column, and the codes of the class where it begins and ends."""
+        text, columns = text.strip(), [names[0] for names in self.vocabulary]
+        name, colon, wanted = (word.strip() for word in text.partition(":"))
+        if len(columns) == 1 and (not colon or name.casefold() != columns[0].casefold()):
+            name, wanted = columns[0], text
+        if not wanted:
+            raise ConfigError(
+                f"--class: expected COLUMN:CLASS, such as {columns[0]}:{self.vocabulary[0][1]}; got {text!r}"
+            )
+        column = columns.index(one_of(name, columns, "column"))
+        name, *known = self.vocabulary[column]
+        ends = [wanted] if wanted.casefold() in map(str.casefold, known) else [*wanted.split("..", 1), wanted][:2]
+        codes = [1 + known.index(one_of(end.strip(), known, f"class of {name}")) for end in ends]
+        return column, codes[0], codes[-1]
+
+    def table(self) -> str:
+        """The columns, and their classes with how many faces had each, in lines."""
+        lines = []
+        for column, (name, *classes) in enumerate(self.vocabulary):
+            shown = ", ".join(f"{printable(one)} {self.number(column, code):,}" for code, one in enumerate(classes, 1))
+            unknown = self.number(column, 0)
+            lines.append(f"{printable(name)}: {shown}" + (f"; not labelled {unknown:,}" if unknown else ""))
+        return "\n".join(lines)
+
+
+NONE = Classes((), np.zeros((1, 0), np.int64), np.ones(1, np.int64))
+
+
+def one_of(word: str, known: Sequence[str], what: str) -> str:
+    """The one of some names that a word means, in capitals or not; a ConfigError where there is none."""
+    folded = {name.casefold(): name for name in known}
+    if word in known or word.casefold() in folded:
+        return word if word in known else folded[word.casefold()]
+    near = difflib.get_close_matches(word.casefold(), folded, n=1)
+    some = ", ".join(known[:NAMED]) + (", ...; all of them: --list_classes" if len(known) > NAMED else "")
+    do = f"did you mean {folded[near[0]]}?" if near else f"there are {some}"
+    raise ConfigError(f"--class: no {what} is called {word!r}; {do}")

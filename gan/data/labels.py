@@ -1,0 +1,236 @@
+"""The labels of faces: class folders, a labels.csv among the faces, or what synthetic faces are made from. No torch."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from config import SYNTHETIC, DataError, Vocabulary
+from gan.data import synthetic, torchvision_data
+from gan.data.faces import Pack, names_of
+from gan.files import printable
+
+FILE = "labels.csv"  # in the folder of faces: a column `file`, and one for each kind of label
+LEAST = 50  # faces in each class folder for folders to be taken as classes unasked
+MOST = 100  # class folders that are taken unasked
+SPLITS = frozenset("train training test testing val valid validation".split())  # folders that are parts of a set
+FEWEST = 10  # faces of a class; those of smaller ones count as not labelled
+
+Labels = tuple[Vocabulary, np.ndarray]
+"""See `gan.classes`: the vocabulary, and the codes of each face of a pack, (N, K) int64."""
+
+
+def labels_of(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Labels | None:
+    """The labels of all faces of a pack; see `read` and `learned`."""
+    texts = read(pack, data_path, wanted, say)
+    return None if texts is None else learned(texts, np.arange(len(pack.hashes)), data_path, wanted, say)
+
+
+Texts = dict[str, list[str]]
+"""The class of each face as text, empty where it is not known, by the name of the column."""
+
+
+def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Texts | None:
+    """Find the labels of a pack's faces.
+
+    Args:
+        pack: the faces.
+        data_path: where they come from.
+        wanted: None takes a labels.csv, and folders where each has 50 faces or more; True also smaller folders, and
+            the labels of synthetic faces and of torchvision's datasets; False none.
+        say: is told what was found.
+
+    Raises:
+        DataError: the labels cannot be read; or `wanted` is True, and there are none.
+    """
+    if wanted is False:
+        return None
+    table = data_path / FILE
+    if data_path == SYNTHETIC or torchvision_data.is_dataset(data_path):
+        found = _own(pack, data_path) if wanted else None
+        if wanted and found is None:
+            raise DataError(
+                f"--classes: torchvision gives no class for each picture of {data_path}; leave --classes out"
+            )
+        return found
+    if table.is_file():
+        found = texts_of(table, names_of(pack, data_path), say, foreign=None if wanted else say)
+    else:
+        found = _of_folders(pack, data_path, bool(wanted), say)
+    if wanted and found is None:
+        raise DataError(
+            f"--classes: {data_path} has no labels; expected a folder for each class (folders, not zips), or a "
+            f"{FILE} with the columns file,hair,... beside the faces; python prepare.py --label makes one"
+        )
+    return found
+
+
+def learned(
+    texts: Texts, training: np.ndarray, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print
+) -> Labels | None:
+    """The classes that enough of the faces to train on have, (n,) indices into the pack; says which.
+
+    Raises:
+        DataError: `wanted` is True, and no class has enough.
+    """
+    columns = coded(texts, say, training)
+    if not columns:
+        if wanted:
+            raise DataError(
+                f"--classes: no class in {data_path} has {FEWEST} faces; add faces, or leave the option out"
+            )
+        return None
+    vocabulary, codes = tuple(names for names, _ in columns), np.stack([codes for _, codes in columns], axis=1)
+    for column, (name, *classes) in enumerate(vocabulary):
+        known = int((codes[training, column] > 0).sum())
+        of = f"{known:,} of {len(training):,} faces have one"
+        shown = ", ".join(map(printable, classes[:20])) + (", ..." if len(classes) > 20 else "")
+        say(f"learning {len(classes)} classes of {printable(name)} ({of}): {shown}; without: --noclasses")
+    return vocabulary, codes
+
+
+def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
+    """The codes of labels (N, K) in another vocabulary, by the names of columns and classes; 0 for what it lacks."""
+    (own, codes), places = labels, {names[0]: i for i, names in enumerate(labels[0])}
+    found = np.zeros((len(codes), len(vocabulary)), np.int64)
+    for column, (name, *classes) in enumerate(vocabulary):
+        if name in places:
+            numbers = [0, *(1 + classes.index(one) if one in classes else 0 for one in own[places[name]][1:])]
+            found[:, column] = np.array(numbers)[codes[:, places[name]]]
+    return found
+
+
+def _own(pack: Pack, data_path: Path) -> Texts | None:
+    """The labels that a data set brings with it."""
+    if data_path == SYNTHETIC:
+        shown = [synthetic.attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
+        return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
+    classes = torchvision_data.classes_of(data_path)
+    return None if classes is None else {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+
+
+def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], None]) -> Texts | None:
+    """Class folders: the first folder below the data path.
+
+    Unasked only where all faces lie in one, each has enough of them, and they do not look like parts of a set.
+    """
+    if not data_path.is_dir() or not any(path.is_dir() for path in data_path.iterdir()):
+        return None  # names need not be listed
+    try:
+        names = names_of(pack, data_path)
+    except DataError:
+        if wanted:
+            raise
+        return None
+    folders = [
+        name.split("/")[0] if "/" in name and not name.split("/")[0].lower().endswith(".zip") else "" for name in names
+    ]
+    sizes = Counter(folders)
+    if len(sizes) < 2 or (not wanted and ("" in sizes or min(sizes.values()) < LEAST)):
+        return None
+    if not wanted and (len(sizes) > MOST or all(name.isdigit() or name.lower() in SPLITS for name in sizes)):
+        say(
+            f"the {len(sizes):,} folders of {printable(str(data_path))} are not taken for classes; --classes takes them"
+        )
+        return None
+    return {"class": folders}
+
+
+def texts_of(
+    path: Path,
+    names: Sequence[str],
+    say: Callable[[str], None],
+    foreign: Callable[[str], None] | None = None,
+) -> Texts | None:
+    """A labels.csv. A file is named by its path below the data path; in a zip, by its path in there.
+
+    A table of another program, which has no column `file`, is an error; with `foreign` that is told, and None returned.
+    """
+    expected = (
+        "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; mend it, or "
+        "leave it aside with --noclasses"
+    )
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            head, *lines = list(csv.reader(file, strict=True, skipinitialspace=True)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}; {expected}") from error
+    columns = [name.strip() for name in head]
+    if foreign is not None and len(columns) > 1 and "file" not in columns:
+        foreign(f"{path} has no column called file, so no labels are taken from it")
+        return None
+    if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
+        raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
+    for number, line in enumerate(lines, 2):
+        if line and len(line) != len(columns):
+            raise DataError(
+                f"{path}: line {number} has {len(line)} fields, the first has {len(columns)}; put text that holds "
+                "commas in quotes"
+            )
+    numbered = [(number, line) for number, line in enumerate(lines, 2) if any(map(str.strip, line))]
+    rows = [(number, dict(zip(columns, map(str.strip, line), strict=True))) for number, line in numbered]
+    places, named = _places(names), dict[int, int]()
+    texts: Texts = {column: [""] * len(names) for column in columns if column != "file"}
+    strays = list[str]()
+    for number, row in rows:
+        name = row.pop("file")
+        place = places.get(name.replace("\\", "/").removeprefix("./"), -1)
+        if place is None:
+            raise DataError(
+                f"{path}: line {number}: several zips hold {name}; write the zip before it: NAME.zip/{name}"
+            )
+        if place < 0:
+            strays.append(name)
+            continue
+        if named.setdefault(place, number) != number:
+            raise DataError(f"{path}: lines {named[place]} and {number} both name {printable(name)}; keep one of them")
+        for column, value in row.items():
+            texts[column][place] = value
+    if len(strays) == len(rows):
+        example = printable(strays[0]) if strays else "none"
+        raise DataError(
+            f"{path}: none of its {len(rows):,} files is among the faces; got {example}, expected paths below "
+            f"{path.parent}, such as {printable(names[0])}"
+        )
+    if strays:
+        say(f"{path}: {len(strays):,} of {len(rows):,} files are not among the faces, such as {printable(strays[0])}")
+    return texts
+
+
+def _places(names: Sequence[str]) -> dict[str, int | None]:
+    """The number of each face by what a table may call it: its name, or the part inside a zip; None for several."""
+    places: dict[str, int | None] = {}
+    for i, name in enumerate(names):
+        head, _, inside = name.partition("/")
+        if inside and head.lower().endswith(".zip"):
+            places[inside] = None if inside in places else i
+    return places | {name: i for i, name in enumerate(names)}
+
+
+def coded(
+    texts: Mapping[str, Sequence[str]], say: Callable[[str], None], among: np.ndarray | None = None
+) -> list[tuple[tuple[str, ...], np.ndarray]]:
+    """Columns of texts as names and codes; small classes count as not labelled, and empty columns are left out.
+
+    `among` are the faces that are counted, (n,); None counts all.
+    """
+    found = []
+    for column, values in texts.items():
+        counted = list(values) if among is None else [values[int(i)] for i in among]
+        sizes = Counter(filter(None, counted))
+        small = sorted(name for name, size in sizes.items() if size < FEWEST)
+        classes = sorted(sizes.keys() - set(small))
+        if small:
+            shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
+            more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
+            say(f"{column}: {shown}{more}: fewer than {FEWEST} faces are no class; they count as not labelled")
+        if not classes:
+            say(f"{column}: no class in it; the column is left out")
+            continue
+        numbers = {name: code for code, name in enumerate(classes, 1)}
+        found.append(((column, *classes), np.array([numbers.get(value, 0) for value in values], np.int64)))
+    return found

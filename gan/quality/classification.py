@@ -1,0 +1,111 @@
+"""Whether samples look like the classes they were made for, by a classifier that had no part in training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from config import Vocabulary
+from gan.quality import metrics
+
+LEAST = 50  # labelled faces in each half for a column to be measured
+LEAST_FOR_FD = 500  # faces of a class in each set for a Fréchet distance of its own
+SHOWN = 20  # classes that are printed at most
+DECAY = 1e-2  # weight of the squared weights of the classifier, whose features have deviation 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """What was found about one column of labels; shares from 0 to 1.
+
+    `agreement` is how often the classifier sees in a sample the class that it was made for, `real` how often in a real
+    face that it was not taught with the one that it has, `chance` how often it would if samples had random classes.
+    `classes` has for each class the same, and where there are enough faces the FD of its samples and its floor.
+    """
+
+    name: str
+    agreement: float
+    real: float
+    chance: float
+    classes: dict[str, dict[str, float]]
+
+    def __str__(self) -> str:
+        """In lines, for people."""
+        usual = f"of real faces {self.real:.0%}, by chance {self.chance:.0%}"
+        head = f"{self.name}: {self.agreement:.0%} of the samples look like their class; {usual}"
+        lines = [
+            f"  {name:12}{of['samples']:>7,} samples, {of['agreement']:.0%}, real {of['real']:.0%}"
+            + (f"; FD {of['fd']:.1f}, floor {of['floor']:.1f}" if "fd" in of else "")
+            for name, of in list(self.classes.items())[:SHOWN]
+        ]
+        more = [f"  and {len(self.classes) - SHOWN} more, in the JSON file"] if len(self.classes) > SHOWN else []
+        return "\n".join([head, *lines, *more])
+
+
+def measure(
+    vocabulary: Vocabulary,
+    taught: tuple[Tensor, np.ndarray],
+    others: tuple[Tensor, np.ndarray],
+    samples: tuple[Tensor, np.ndarray],
+) -> list[Column]:
+    """Teach a classifier of each column with some real faces, and ask it about others and about samples.
+
+    Each set has features (N, F) and codes as in `gan.classes`, (N, K); what has no class takes no part. Columns with
+    one class or few labelled faces are left out.
+    """
+    found = []
+    for column, (name, *classes) in enumerate(vocabulary):
+        of_column = ((features, torch.from_numpy(codes[:, column])) for features, codes in (taught, others, samples))
+        sets = [(features[of > 0], of[of > 0]) for features, of in of_column]
+        (seen, own), (other_seen, other_own), (fake_seen, asked) = sets
+        if len(classes) < 2 or min(len(own), len(other_own)) < LEAST or not len(asked):
+            continue
+        classify = classifier(seen, own - 1, len(classes))
+        real, fake = classify(other_seen) + 1, classify(fake_seen) + 1
+        frequency = torch.bincount(asked, minlength=len(classes) + 1) / len(asked)
+        guessed = torch.bincount(fake, minlength=len(classes) + 1) / len(fake)
+        of_classes = {}
+        for code, one in enumerate(classes, 1):
+            mine, other = asked == code, other_own == code
+            if not mine.any() or not other.any():
+                continue
+            of = {"agreement": _share(fake[mine] == code), "real": _share(real[other] == code)}
+            of = {"samples": int(mine.sum()), **of}
+            least = min(int(some.sum()) for some in (own == code, other, mine))
+            if least >= LEAST_FOR_FD:
+                gaussian = metrics.gaussian(seen[own == code][:least])
+                of["fd"] = metrics.frechet_distance(gaussian, metrics.gaussian(fake_seen[mine][:least]))
+                of["floor"] = metrics.frechet_distance(gaussian, metrics.gaussian(other_seen[other][:least]))
+            of_classes[one] = of
+        chance = float((frequency * guessed).sum())
+        found.append(Column(name, _share(fake == asked), _share(real == other_own), chance, of_classes))
+    return found
+
+
+def _share(right: Tensor) -> float:
+    return right.double().mean().item()
+
+
+def classifier(seen: Tensor, classes: Tensor, number: int) -> Callable[[Tensor], Tensor]:
+    """Logistic regression: features (N, F), classes (N,) from 0 -> a function from features (M, F) to classes (M,)."""
+    mean, deviation = seen.mean(0), seen.std(0).clamp(min=1e-6)
+    weights = torch.zeros(seen.shape[1] + 1, number, requires_grad=True)
+
+    def logits(some: Tensor) -> Tensor:
+        return ((some - mean) / deviation) @ weights[:-1] + weights[-1]
+
+    optimizer = torch.optim.LBFGS([weights], max_iter=100, history_size=10, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = cross_entropy(logits(seen), classes) + DECAY * weights[:-1].square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return lambda some: logits(some).detach().argmax(1)

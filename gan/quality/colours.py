@@ -1,0 +1,80 @@
+"""A small network that guesses the colours of hair and eyes of an anime face."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from config import COLOURS, Vocabulary
+from gan import checkpoint, device
+from gan.quality.damage import Residual, shrink
+from gan.quality.features import Extractor, shipped, sized
+
+WIDTHS = 48, 64, 96, 128  # channels at a half, a quarter, an eighth and a sixteenth of a face's size
+
+
+class Colours(nn.Module):
+    """Faces (N, 3, 96, 96) in [-1, 1] -> for each column of labels the logits of its classes, (N, C) each.
+
+    Each class has a logit and a weight at each of 12 x 12 places, so hair is looked for where hair is.
+    `benchmarks/colours.py` trained it on tagged faces.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        half, quarter, eighth, sixteenth = WIDTHS
+        self.fine = nn.Sequential(shrink(3, half), shrink(half, quarter), Residual(quarter))
+        self.eighth = nn.Sequential(shrink(quarter, eighth), Residual(eighth))
+        self.sixteenth = nn.Sequential(shrink(eighth, sixteenth), Residual(sixteenth), nn.Conv2d(sixteenth, eighth, 1))
+        self.grow = nn.Upsample(scale_factor=2)
+        self.drop = nn.Dropout2d(0.2)
+        self.columns = nn.ModuleList(nn.Conv2d(eighth, len(classes), 1) for _, *classes in vocabulary)
+        self.places = nn.ModuleList(nn.Conv2d(eighth, 1, 1) for _ in vocabulary)
+
+    def forward(self, faces: Tensor) -> list[Tensor]:
+        """See the class."""
+        eighth = self.eighth(self.fine(faces))
+        x = self.drop((eighth + self.grow(self.sixteenth(eighth))).relu())
+        found = []
+        for column, place in zip(self.columns, self.places, strict=True):
+            share = place(x).flatten(2).softmax(2)  # (N, 1, 144)
+            found.append((column(x).flatten(2) * share).sum(2))
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Guesser:
+    """Guesses labels; `least` is the probability that a guess needs, by column, else the face stays unlabelled."""
+
+    vocabulary: Vocabulary
+    least: tuple[float, ...]
+    extractor: Extractor
+
+    def __call__(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels (N, S, S, C) uint8 -> codes as in `gan.classes`, and how sure each is, from 0 to 1: (N, K) both."""
+        found, codes, sure = self.extractor(pixels), [], []
+        columns = found.split([len(classes) for _, *classes in self.vocabulary], 1)
+        for logits, least in zip(columns, self.least, strict=True):
+            highest, which = logits.softmax(1).max(1)
+            codes.append(torch.where(highest >= least, which + 1, 0))
+            sure.append(highest)
+        return torch.stack(codes, 1).numpy(), torch.stack(sure, 1).numpy()
+
+
+def load(on: torch.device, path: Path = COLOURS) -> Guesser:
+    """Load the network that comes with the program.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    content = shipped(path, "colours", "vocabulary", "least", use="guesses the colours of hair and eyes", without=None)
+    network = Colours(content["vocabulary"]).eval()
+    checkpoint.load_weights(network, content["colours"], "network", path)
+    network = device.place(network, on).requires_grad_(False)
+    width = sum(len(names) - 1 for names in content["vocabulary"])
+    guess = Extractor("colours", width, lambda pixels: torch.cat(network(sized(pixels)), 1), on)
+    return Guesser(content["vocabulary"], tuple(content["least"]), guess)

@@ -1,0 +1,240 @@
+"""Labels: where they are found, and everything that can be wrong with them."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from config import SYNTHETIC, DataError
+from gan.data import labels, synthetic
+from gan.data.faces import open_pack
+from gan.data.labels import FEWEST, LEAST, Labels, labels_of
+
+SIZE = 32
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng([*name.encode()])
+        Image.fromarray(random.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(path)
+
+
+def found(folder: Path, wanted: bool | None = None, said: list[str] | None = None) -> Labels | None:
+    say: Callable[[str], None] = (said if said is not None else []).append
+    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, say=lambda text: None)
+    return labels_of(pack, folder, wanted, say)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve faces a.png to l.png."""
+    put(tmp_path / "faces", *(f"{letter}.png" for letter in "abcdefghijkl"))
+    return tmp_path / "faces"
+
+
+def table(folder: Path, text: str) -> None:
+    (folder / labels.FILE).write_text(text, encoding="utf-8")
+
+
+def full(column: str = "hair", value: str = "red") -> str:
+    return "\n".join([f"file,{column}", *(f"{letter}.png,{value}" for letter in "abcdefghijkl")])
+
+
+def test_folders_with_enough_faces_are_classes_unasked(tmp_path: Path) -> None:
+    put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in ("b", "a/deeper") for i in range(LEAST)))
+    said: list[str] = []
+    assert (of := found(tmp_path / "faces", said=said)) is not None
+    assert of[0] == (("class", "a", "b"),)
+    assert of[1][:, 0].tolist() == [1] * LEAST + [2] * LEAST
+    assert said == ["learning 2 classes of class (100 of 100 faces have one): a, b; without: --noclasses"]
+    assert found(tmp_path / "faces", False) is None
+
+
+@pytest.mark.parametrize("names", [["a/0.png"], ["1.png"]])
+def test_small_folders_and_faces_outside_of_them_are_classes_only_where_asked(tmp_path: Path, names: list[str]) -> None:
+    put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in "bc" for i in range(LEAST)), *names)
+    assert found(tmp_path / "faces") is None
+    said: list[str] = []
+    assert (of := found(tmp_path / "faces", True, said)) is not None
+    assert of[0] == (("class", "b", "c"),)
+    assert (of[1] == 0).sum() == 1
+    assert ("a (1): fewer than" in said[0]) == (names == ["a/0.png"])
+
+
+def test_a_folder_of_zips_is_no_class_and_neither_is_a_single_folder(tmp_path: Path) -> None:
+    put(tmp_path / "one", *(f"a/{i}.png" for i in range(LEAST)))
+    for name in ("x.zip", "y.zip"):
+        (tmp_path / "faces").mkdir(exist_ok=True)
+        with zipfile.ZipFile(tmp_path / "faces" / name, "w") as archive:
+            for path in (tmp_path / "one" / "a").iterdir():
+                archive.write(path, f"in-{name}/{path.name}")
+    assert found(tmp_path / "faces") is None
+    assert found(tmp_path / "one") is None
+    with pytest.raises(DataError, match=r"--classes: .* has no labels; expected a folder for each class"):
+        found(tmp_path / "faces", True)
+
+
+def test_a_table_labels_several_columns_and_may_leave_cells_empty(folder: Path) -> None:
+    rows = [f"{letter}.png,{'blue' if letter < 'l' else ''},green" for letter in "lkjihgfedcba"]
+    table(folder, "\n".join(["file,hair,eyes", *rows]))
+    assert (of := found(folder)) is not None
+    assert of[0] == (("hair", "blue"), ("eyes", "green"))
+    assert of[1].tolist() == [[1, 1]] * 11 + [[0, 1]]
+
+
+def test_a_table_names_faces_in_zips_by_their_place_in_there(tmp_path: Path, folder: Path) -> None:
+    zipped = tmp_path / "zips"
+    zipped.mkdir()
+    with zipfile.ZipFile(zipped / "all.zip", "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, f"faces/{path.name}")
+    table(zipped, "\n".join(["file,hair", *(f"faces/{letter}.png,red" for letter in "abcdefghijkl")]))
+    assert (of := found(zipped)) is not None
+    assert of[1].tolist() == [[1]] * 12
+
+
+def test_rejected_pictures_have_no_label_and_shift_no_other(folder: Path) -> None:
+    (folder / "c.png").write_bytes(b"broken")
+    table(folder, full().replace("d.png,red", "d.png,"))
+    assert (of := found(folder)) is not None
+    assert of[1][:, 0].tolist() == [1, 1, 0] + [1] * 8  # a, b, d, ...
+
+
+def test_what_counts_for_nothing_is_said(folder: Path) -> None:
+    text = full().replace("a.png,red", "a.png,blue").splitlines()
+    table(
+        folder, "\n".join([f"{line},{'eyes' if line.startswith('file') else ''}" for line in text] + ["gone.png,red,"])
+    )
+    said: list[str] = []
+    assert (of := found(folder, said=said)) is not None
+    assert of[0] == (("hair", "red"),)
+    assert of[1][0, 0] == 0
+    assert "1 of 13 files are not among the faces, such as gone.png" in said[0]
+    assert said[1] == f"hair: blue (1): fewer than {FEWEST} faces are no class; they count as not labelled"
+    assert said[2] == "eyes: no class in it; the column is left out"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "its first line is ''"),
+        ("file\na.png", "its first line is 'file'"),
+        ("file,hair,hair\na.png,red,red", "its first line"),
+        ("file,hair\na.png,red,blue", "line 2 has 3 fields, the first has 2"),
+        ('file,hair\n"a.png,red', "cannot be read"),
+        ("file,hair\nother/a.png,red", "none of its 1 files is among the faces; got other/a.png"),
+        ("file,hair", "none of its 0 files"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(folder: Path, text: str, why: str) -> None:
+    table(folder, text)
+    with pytest.raises(DataError) as refused:
+        found(folder)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_table_in_another_encoding_is_refused(folder: Path) -> None:
+    (folder / labels.FILE).write_bytes("file,hair\na.png,黒".encode("shift-jis"))
+    with pytest.raises(DataError, match="cannot be read"):
+        found(folder)
+
+
+def test_only_small_classes_are_none(folder: Path) -> None:
+    table(folder, "file,hair\na.png,red\nb.png,blue")
+    assert found(folder) is None
+    with pytest.raises(DataError, match=f"no class in .* has {FEWEST} faces"):
+        found(folder, True)
+
+
+def test_synthetic_faces_have_labels_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic, "FACES", 200)
+    pack = open_pack(SYNTHETIC, SIZE, tmp_path, num_workers=1, say=lambda text: None)
+    assert labels_of(pack, SYNTHETIC, None) is None
+    of = labels_of(pack, SYNTHETIC, True, lambda text: None)
+    assert of is not None
+    (vocabulary, codes), shown = of, [synthetic.draw(seed, SIZE)[1] for seed in range(200)]
+    assert [names[0] for names in vocabulary] == ["hair", "eyes"]
+    for column, name in enumerate(("hair", "eyes")):
+        named = [vocabulary[column][code] for code in codes[:, column]]
+        assert all(text in (getattr(one, name), name) for text, one in zip(named, shown, strict=True))
+    assert (codes > 0).mean() > 0.8
+
+
+def test_pictures_that_came_later_ask_for_a_new_pack(folder: Path) -> None:
+    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, say=lambda text: None)
+    table(folder, full())
+    put(folder, "m.png")
+    with pytest.raises(DataError, match=r"delete .*, and the next run packs them again"):
+        labels_of(pack, folder, None)
+
+
+@pytest.mark.parametrize("kinds", [("00000", "01000"), ("train", "Test")])
+def test_parts_of_a_set_are_no_classes_unasked(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in kinds for i in range(LEAST)))
+    said: list[str] = []
+    assert found(tmp_path / "faces", said=said) is None
+    assert said == [f"the 2 folders of {tmp_path / 'faces'} are not taken for classes; --classes takes them"]
+    assert found(tmp_path / "faces", True) is not None
+
+
+def test_a_table_of_another_program_is_left_aside_and_said(folder: Path) -> None:
+    table(folder, "id,breed\na,poodle")
+    said: list[str] = []
+    assert found(folder, said=said) is None
+    assert said == [f"{folder / labels.FILE} has no column called file, so no labels are taken from it"]
+    with pytest.raises(DataError, match="its first line is 'id,breed'"):
+        found(folder, True)
+
+
+def test_a_face_that_comes_twice_is_refused(folder: Path) -> None:
+    table(folder, full() + "\na.png,blue")
+    with pytest.raises(DataError, match=r"lines 2 and 14 both name a\.png; keep one of them"):
+        found(folder)
+
+
+def test_lines_without_anything_and_spaces_before_quotes_do_no_harm(folder: Path) -> None:
+    table(folder, full().replace("a.png,red", 'a.png, "red"') + "\n,\n\n")
+    assert (of := found(folder)) is not None
+    assert of[1][:, 0].tolist() == [1] * 12
+
+
+def test_a_name_that_several_zips_hold_needs_its_zip(tmp_path: Path, folder: Path) -> None:
+    zipped = tmp_path / "zips"
+    zipped.mkdir()
+    for name in ("a.zip", "b.ZIP"):
+        with zipfile.ZipFile(zipped / name, "w") as archive:
+            for path in folder.iterdir():
+                if path.name != "l.png" or name == "b.ZIP":
+                    archive.write(path, path.name)
+    put(zipped, "l.png")
+    table(zipped, full())
+    with pytest.raises(DataError, match=r"line 2: several zips hold a\.png; write the zip before it: NAME\.zip/a\.png"):
+        found(zipped)
+    rows = [f"b.ZIP/{letter}.png,red" for letter in "abcdefghijkl"] + ["l.png,red"]
+    table(zipped, "\n".join(["file,hair", *rows]))
+    assert (of := found(zipped)) is not None
+    assert of[1][:, 0].tolist() == [0] * 11 + [1] * 13  # a.zip, b.ZIP, and the file of that name
+
+
+def test_classes_are_those_of_the_faces_to_train_on(folder: Path) -> None:
+    texts = {"hair": ["red"] * 10 + ["blue"] * 10 + ["green"] * 10}
+    said: list[str] = []
+    of = labels.learned(texts, np.arange(5, 30), folder, None, said.append)
+    assert of is not None
+    assert of[0] == (("hair", "blue", "green"),)
+    assert of[1][:, 0].tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert "hair: red (5): fewer than" in said[0]
+    assert "(20 of 25 faces have one)" in said[1]
+
+
+def test_labels_are_translated_by_name() -> None:
+    codes = np.array([[1, 1], [2, 0], [0, 2]])
+    own = (("eyes", "green", "grey"), ("hair", "blue", "red"))
+    other = (("hair", "red", "black"), ("eyes", "grey", "green"), ("mouth", "open"))
+    assert labels.translated((own, codes), other).tolist() == [[0, 2, 0], [0, 1, 0], [1, 0, 0]]
