@@ -8,9 +8,6 @@ is, by eye, so not even a perfect guesser agrees with more than the rest.
 from __future__ import annotations
 
 import argparse
-import math
-import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
+from benchmarks.teaching import save, teach
 from config import COLOURS
-from gan import checkpoint
 from gan.data.faces import names_of, open_pack
 from gan.data.labels import coded, texts_of
 from gan.device import autocast, choose_device, choose_precision, place
@@ -78,37 +75,24 @@ def main() -> None:
     if options.shuffled:
         codes[taught] = codes[np.random.default_rng(options.seed).permutation(taught)]
     pixels, codes_taught = pack.pixels[taught], codes[taught]
-    network = place(Colours(vocabulary), device).train()
-    optimizer = torch.optim.AdamW(network.parameters(), options.lr, weight_decay=0.05)
-    start, step, losses = time.monotonic(), 0, list[float]()
-    while (done := (time.monotonic() - start) / (60 * options.minutes)) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = options.lr * min(1, (step + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
+    network = place(Colours(vocabulary), device)
+
+    def loss() -> Tensor:
         chosen = torch.randint(len(pixels), (options.batch,), generator=random)
         faces = moved(to_tensor(torch.from_numpy(pixels[chosen.numpy()])), random)
         with autocast(device, precision):
             found = network(faces.to(device).contiguous(memory_format=torch.channels_last))
         wanted = codes_taught[chosen].to(device) - 1  # -1: not tagged
-        loss = torch.stack(
-            [
-                cross_entropy(logits.float(), wanted[:, i], ignore_index=-1, label_smoothing=0.1)
-                for i, logits in enumerate(found)
-            ]
-        ).sum()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        step += 1
-        losses.append(loss.item())
-        if step % 200 == 0:
-            print(f"step {step}, {done:.0%}: {np.mean(losses[-200:]):.4f}", flush=True)
-    network.eval()
+        of_columns = [
+            cross_entropy(logits.float(), wanted[:, i], ignore_index=-1, label_smoothing=0.1)
+            for i, logits in enumerate(found)
+        ]
+        return torch.stack(of_columns).sum()
+
+    steps = teach(network, loss, options.minutes, options.lr, weight_decay=0.05)
     least = report(network, pack.pixels[asked], codes[asked], vocabulary, options.keep)
-    weights = {name: w.cpu().half() if w.is_floating_point() else w for name, w in network.state_dict().items()}
-    credits = {"program": "AnimeGAN, benchmarks/colours.py", "faces": len(taught), "steps": step, "seed": options.seed}
-    content = {"colours": weights, "vocabulary": vocabulary, "least": least, "credits": credits}
-    checkpoint.save(options.out, content)
-    print(f"{options.out}: {os.path.getsize(options.out):,} bytes, {step} steps, {options.minutes:g} minutes")
+    credits = {"faces": len(taught), "steps": steps, "seed": options.seed}
+    save(network, "colours", options.out, credits, vocabulary=vocabulary, least=least)
 
 
 def report(

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,8 @@ from torch.nn.functional import affine_grid, avg_pool2d, binary_cross_entropy_wi
 
 from benchmarks import faults
 from benchmarks.encoder import harm
+from benchmarks.teaching import save, teach
 from config import DAMAGE
-from gan import checkpoint
 from gan.data.faces import Pack, open_pack
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE
@@ -123,32 +121,21 @@ def main() -> None:
     mine = np.flatnonzero(pack.hashes % 2 == 0)
     pixels = pack.pixels[mine]
     eyes = torch.from_numpy(faults.eyes(pixels))
-    network = place(Damage(), device).train()
-    optimizer = torch.optim.AdamW(network.parameters(), options.lr, weight_decay=0.01)
-    start, step, losses = time.monotonic(), 0, list[float]()
-    while (done := (time.monotonic() - start) / (60 * options.minutes)) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = options.lr * min(1, (step + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
+    network = place(Damage(), device)
+
+    def loss() -> Tensor:
         chosen = torch.randint(len(pixels), (options.batch,), generator=random)
         faces, at = turned(to_tensor(torch.from_numpy(pixels[chosen.numpy()])), eyes[chosen], random)
         faces, where = damage(faces, at, DAMAGED, random)
         faces, _ = harm(faces, random)
         with autocast(device, precision):
             found = network(faces.to(device).contiguous(memory_format=torch.channels_last))
-        loss = binary_cross_entropy_with_logits(found.float(), where.to(device))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        step += 1
-        losses.append(loss.item())
-        if step % 100 == 0:
-            print(f"step {step}, {done:.0%}: {np.mean(losses[-100:]):.4f}", flush=True)
-    network.eval()
+        return binary_cross_entropy_with_logits(found.float(), where.to(device))
+
+    steps = teach(network, loss, options.minutes, options.lr, weight_decay=0.01)
     report(network, pack)
-    weights = {name: w.cpu().half() if w.is_floating_point() else w for name, w in network.state_dict().items()}
-    credits = {"program": "AnimeGAN, benchmarks/damage.py", "faces": len(mine), "steps": step, "batch": options.batch}
-    checkpoint.save(options.out, {"damage": weights, "credits": {**credits, "seed": options.seed}})
-    print(f"{options.out}: {os.path.getsize(options.out):,} bytes, {step} steps, {options.minutes:g} minutes")
+    credits = {"faces": len(mine), "steps": steps, "batch": options.batch, "seed": options.seed}
+    save(network, "damage", options.out, credits)
 
 
 def report(network: Damage, pack: Pack) -> None:

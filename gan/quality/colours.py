@@ -20,7 +20,7 @@ WIDTHS = 48, 64, 96, 128  # channels at a half, a quarter, an eighth and a sixte
 class Colours(nn.Module):
     """Faces (N, 3, 96, 96) in [-1, 1] -> for each column of labels the logits of its classes, (N, C) each.
 
-    Each class has a logit and a weight at each of 12 x 12 places, so hair is looked for where hair is.
+    Each class has a logit at each of 12 x 12 places, and each column a weight: hair is looked for where hair is.
     `benchmarks/colours.py` trained it on tagged faces.
     """
 
