@@ -652,7 +652,7 @@ def test_classes_begin_without_effect_and_unknown_ones_stay_so() -> None:
     differs = generator(z, codes) != generator(z)
     assert differs.flatten(1).any(1).tolist() == [True, True, False, True]
     differs = (discriminator(faces, None, codes) - discriminator(faces)).abs() > 1e-5
-    assert differs.any(2).tolist() == [[True] * 4, [True] * 4, [False] * 4, [True] * 4]
+    assert differs.any(2).tolist() == [[False, *[of] * 3] for of in (True, True, False, True)]  # not the plain logit
 
 
 def test_every_class_that_is_seen_is_learned_and_no_other() -> None:
@@ -661,9 +661,7 @@ def test_every_class_that_is_seen_is_learned_and_no_other() -> None:
     discriminator(generator(torch.randn(4, 10), codes), None, codes).sum().backward()
     found = {name: p.grad for network in (discriminator, generator) for name, p in network.named_parameters()}
     of_classes = {name: grad for name, grad in found.items() if "classes" in name}
-    assert (
-        len(of_classes) == 2 * 4
-    )  # the plain layers' and three heads' of both columns; the generator's have a name of theirs
+    assert len(of_classes) == 2 * 4  # both columns: of three heads, of the generator
     for name, grad in of_classes.items():
         assert grad is not None
         moved = grad.abs().amax(1) > 0
