@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ REFERENCE = RELEASED.with_name("face-reference.pt")
 WHOLE_FACES = RELEASED.with_name("whole-faces.pt")
 DAMAGE = RELEASED.with_name("damage.pt")
 COLOURS = RELEASED.with_name("colours.pt")
+DIRECTIONS = RELEASED.with_name("directions.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; a folder of that name is written `$PWD/synthetic`
@@ -170,7 +172,7 @@ def options_of(config_type: type) -> dict[str, Option]:
     return {f.name: f.metadata["option"] for f in dataclasses.fields(config_type) if "option" in f.metadata}
 
 
-def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig) -> None:
+def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig | StudioConfig) -> None:
     """Check every number of a config against what its option allows; a ConfigError names the first that fails."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
@@ -474,6 +476,19 @@ class TrainConfig:
         return ModelConfig(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelConfig)})
 
 
+LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess, and `generate.py` recolour
+VERBS = (
+    "seeds",
+    "like",
+    "mix",
+    "invert",
+    "morph",
+    "timelapse",
+)  # options that each say what to generate
+MOST_SEEDS = 1_000_000  # in one call
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that `generate.py` can write
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
     """Generate faces from a checkpoint into a picture."""
@@ -493,6 +508,32 @@ class GenerateConfig:
     )
     outdir: Path | None = option(None, "folder that also gets every face as a PNG of its own.")
     seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
+    seeds: str | None = option(None, "the seeds of the faces, in place of seed and gen_num: 1-64,100.")
+    like: Path | None = option(
+        None, "a PNG that this program wrote: generate its face or its grid again, with the generator that made it."
+    )
+    mix: str | None = option(None, "a sum of faces, by their seeds or such PNG files: '12 - 7 + 30'.")
+    invert: Path | None = option(None, "a picture: find the face that looks most like it.")
+    vary: float | None = option(
+        None,
+        "gen_num neighbours of one face, of seeds, like, mix or invert; from 0, the face itself, to 1, any other face.",
+        ge=0,
+        le=1,
+    )
+    hair: str | None = option(
+        None, "recolour the hair of the faces, as blue; a generator that knows classes of hair makes it so at once."
+    )
+    eyes: str | None = option(None, "the same for their eyes.")
+    light: float | None = option(None, "make them lighter; from -1, dark, to 1.", ge=-1, le=1)
+    warm: float | None = option(None, "make their colours warmer; from -1, bluish, to 1.", ge=-1, le=1)
+    turn: float | None = option(None, "lean them to the right; from -1, to the left, to 1.", ge=-1, le=1)
+    morph: str | None = option(
+        None,
+        "make a film instead that goes from face to face and back to the first, by their seeds or such PNG files: "
+        "3,17,42; morph.webp, or the file of --gen_img.",
+    )
+    seconds: float | None = option(None, "length of that film; unset: two for each face.", ge=0.2, le=30)
+    fps: int = option(25, "its pictures per second.", ge=1, le=30)
     classes: str | None = option(
         None,
         "draw faces of these classes, as hair:blue,eyes:red; what is left out is drawn as often as faces had it. With "
@@ -534,8 +575,48 @@ class GenerateConfig:
             raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
         if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
             raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
-        if self.timelapse is None and self.gen_img.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+        verbs = [name for name in VERBS if getattr(self, name) is not None]
+        if len(verbs) > 1:
+            raise ConfigError(f"--{verbs[0]} and --{verbs[1]} each say what to generate; give one of them")
+        if self.gen_search_num is not None and verbs:
+            raise ConfigError(
+                f"--gen_search_num chooses among seeds from --seed on, --{verbs[0]} names the faces; give one of them"
+            )
+        if self.vary is not None and (self.morph or self.timelapse or self.gen_search_num) is not None:
+            raise ConfigError(
+                "--vary draws the neighbours of one face; name it with --seeds, --like, --mix or --invert"
+            )
+        if self.classes is not None and (self.like or self.invert) is not None:
+            verb = "invert" if self.like is None else "like"
+            raise ConfigError(f"--{verb} shows a face of any class; leave --class out")
+        if (self.morph or self.timelapse) is None and self.gen_img.suffix.lower() not in PICTURES:
             raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
+        _ = self.chosen_seeds
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """The colours that are asked for, by what has them."""
+        return {name: colour for name in LABELS if (colour := getattr(self, name)) is not None}
+
+    @property
+    def chosen_seeds(self) -> Sequence[int]:
+        """The seeds of the faces.
+
+        Raises:
+            ConfigError: `seeds` does not say some.
+        """
+        if self.seeds is None:
+            return range(self.seed, self.seed + self.gen_num)
+        chosen: list[int] = []
+        for part in self.seeds.split(","):
+            ends = re.fullmatch(r"\s*(\d{1,16})\s*(?:-\s*(\d{1,16})\s*)?", part)
+            first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
+            if not first <= last <= 2**53:
+                raise ConfigError(f"--seeds: expected numbers and ranges such as 1-64,100; got {part.strip()!r}")
+            if len(chosen) + last - first >= MOST_SEEDS:
+                raise ConfigError(f"--seeds: at most {MOST_SEEDS:,} faces at once; got {self.seeds!r}")
+            chosen += range(first, last + 1)
+        return list(dict.fromkeys(chosen))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -590,7 +671,6 @@ class EvaluateConfig:
 
 # Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
 KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
-LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess
 RENAMED_KINDS = {"same": "duplicate", "alike": "near_duplicate", "odd": "outlier"}  # kinds by their former names
 
 
@@ -651,6 +731,24 @@ class PrepareConfig:
         return tuple(dict.fromkeys(filter(None, map(str.strip, self.label.split(",")))))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudioConfig:
+    """Play with a generator in the browser."""
+
+    checkpoint: Path = option(
+        RELEASED,
+        "the generator to begin with: a file or a run's folder; by default released, the one that comes with the "
+        "program. The page offers your runs, too.",
+    )
+    port: int = option(7860, "port of the page, on this machine only.", ge=1, le=65535)
+    gpu: bool | None = option(
+        None, "generate on the GPU; --nogpu forces the CPU; unset takes the best device there is."
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
 ALIASES = {"nogen": "gen_num", "class": "classes"}  # option names that stand for another one
 MEANT = {  # options of other programs, or of another entry point, and what they are here
     "lr": ("lr1", "lr2"),
@@ -681,7 +779,7 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
 """Former options and choices, and what replaces them. Runs and checkpoints that have them still load."""
 _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
 
-C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
+C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
 
 
 def restore(stored: Mapping[str, Any]) -> TrainConfig:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import dataclasses
 import itertools
 import json
 import math
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,24 @@ from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images
 from gan.classes import ROW
 from gan.command_line import command_line
+from gan.data import faces as data
 from gan.device import choose_device, enough_memory
 from gan.files import printable
-from gan.quality import features, sampling, whole_faces
+from gan.play import directions, inversion, morph, recipes
+from gan.play.recipes import Recipe
+from gan.quality import sampling, whole_faces
 from gan.quality.sampling import Sampler
 
-GRID = 1024  # most faces in the grid; more would be too small to see and take too much memory
+GRID = recipes.MOST  # faces in the grid; more would be too small to see and take too much memory
+FILMED = 64  # most faces that a film goes through
 
 
 def generate(config: GenerateConfig) -> None:
-    """Generate `config.gen_num` faces into a grid, and into single files where asked.
+    """Generate what `config` asks for: faces in a grid and in single files, or a film of them.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
-        ConfigError: a picture cannot be written.
+        ConfigError: a face is not known, or a picture cannot be written.
     """
     device = choose_device(config.gpu)
     if config.netg_path is None:
@@ -44,71 +49,199 @@ def generate(config: GenerateConfig) -> None:
         print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
         return
     until = dict[int, int]()
-    if config.classes is not None:
-        sampler.asked, until = sampler.classes.parse(config.classes)
+    of_seeds = (config.like or config.invert) is None and not re.search(r"[^\d\s,+-]", config.mix or config.morph or "")
+    learned = [names[0] for names in sampler.classes.vocabulary if of_seeds and names[0] in config.colours]
+    asked = ",".join(filter(None, [config.classes, *(f"{name}:{config.colours[name]}" for name in learned)]))
+    if asked:
+        sampler.asked, until = sampler.classes.parse(asked)
+    move = mover(sampler, {name: colour for name, colour in config.colours.items() if name not in learned}, config)
     if until != sampler.asked:
+        for other in ("gen_search_num", "mix", "morph", "vary"):
+            if getattr(config, other) is not None:
+                raise ConfigError(f"--class=FROM..TO makes a row for each seed, --{other} does not; give one of them")
+        seeds = config.chosen_seeds if config.seeds else config.chosen_seeds[: math.ceil(config.gen_num / ROW)]
+        write(rows(sampler, seeds, until, config, move), ROW * len(seeds), sampler, config, ROW)
+    elif config.morph is not None:
+        film(sampler, config.morph, config, move)
+    elif (config.like or config.mix or config.invert or config.vary) is not None:
+        name, recipe = played(sampler, config, move)
+        write(single(sampler, recipe.latents, name), len(recipe.latents), sampler, config, recipe.columns)
+    else:
+        seeds, chosen = config.chosen_seeds, ""
         if config.gen_search_num is not None:
-            raise ConfigError("--gen_search_num chooses single faces, --class=FROM..TO makes rows; give one of them")
-        rows(sampler, until, config)
-        return
-    seeds: Sequence[int] = range(config.seed, config.seed + (config.gen_search_num or config.gen_num))
-    chosen = ""
-    if config.gen_search_num is not None:
-        seeds, chosen = choose(sampler, seeds, config)
-
-    shown: list[np.ndarray] = []
-    batches = sampler.faces(seeds, config.gen_mean, config.gen_std)
-    named = zip(seeds, itertools.chain.from_iterable(batches), strict=True)
-    try:
-        with images.PictureWriter() as writer:
-            for seed, face in bar("generating", len(seeds), named):
-                if len(shown) < GRID:
-                    shown.append(face)
-                if config.outdir is not None:
-                    writer.save(face, config.outdir / f"face-{seed:08d}.png")
-        images.save_picture(images.grid(np.stack(shown)), config.gen_img)
-    except OSError as error:
-        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
-    print(f"{min(len(seeds), GRID)} faces in {config.gen_img}{chosen}")
-    if config.outdir is not None:
-        print(f"{len(seeds)} single faces in {config.outdir}")
+            seeds = range(config.seed, config.seed + config.gen_search_num)
+            with bar("choosing", len(seeds)) as progress:
+                seeds, by = whole_faces.choose(
+                    sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update
+                )
+            chosen = f", of {config.gen_search_num:,} {by}"
+        write(named(sampler, seeds, config, move), len(seeds), sampler, config, said=chosen)
 
 
-def rows(sampler: Sampler, until: Mapping[int, int], config: GenerateConfig) -> None:
-    """Write a grid with a row for each seed, on its way from the classes that are asked for to others."""
-    seeds, shown = range(config.seed, config.seed + math.ceil(config.gen_num / ROW)), list[np.ndarray]()
-    try:
-        with images.PictureWriter() as writer:
-            for seed in bar("generating", len(seeds), seeds):
-                row = sampler.between(seed, until, ROW, config.gen_mean, config.gen_std)
-                shown += [row] if len(shown) < GRID // ROW else []
-                for i, face in enumerate(row):
-                    if config.outdir is not None:
-                        writer.save(face, config.outdir / f"face-{seed:08d}-{i}.png")
-        images.save_picture(images.grid(np.concatenate(shown), ROW), config.gen_img)
-    except OSError as error:
-        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
-    print(f"{len(shown)} rows of {ROW} faces in {config.gen_img}")
-    if config.outdir is not None:
-        print(f"{ROW * len(seeds)} single faces in {config.outdir}")
+Drawn = tuple[str, int | None, torch.Tensor, np.ndarray]  # a face: its file's name, seed if any, latent, pixels
+Mover = Callable[[torch.Tensor], torch.Tensor]  # latents (N, nz) -> the same, moved
 
 
-def choose(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig) -> tuple[Sequence[int], str]:
-    """Choose the best samples: anime faces by how whole they look, others and the book's by the discriminator.
+def mover(sampler: Sampler, recoloured: Mapping[str, str], config: GenerateConfig) -> Mover:
+    """What makes other faces of latents: `--hair` and `--eyes`, as far as they are no classes, and the sliders.
 
-    Returns:
-        Their seeds, best first; and in words how they were chosen.
+    Raises:
+        ConfigError: a colour is not known.
+    """
+    sliders = {name: share for name in directions.SLIDERS if (share := getattr(config, name))}
+    if not recoloured and not sliders:
+        return lambda latents: latents
+    with bar("finding directions", directions.SAMPLES) as progress:
+        found = directions.of(sampler, progress.update)
+    codes = [found.code(name, colour) for name, colour in recoloured.items()]
+
+    def move(latents: torch.Tensor) -> torch.Tensor:
+        latents = found.move(latents, sliders) if sliders else latents
+        for column, code in codes:
+            latents = found.recolour(sampler, latents, column, code)
+        return latents
+
+    return move
+
+
+def drawn(sampler: Sampler, latents: torch.Tensor) -> Iterator[tuple[torch.Tensor, np.ndarray]]:
+    """Each of some latents (N, nz), and its face."""
+    return zip(latents, itertools.chain.from_iterable(sampler.draw(latents)), strict=True)
+
+
+def single(sampler: Sampler, latents: torch.Tensor, name: str) -> Iterator[Drawn]:
+    """Draw the face of each latent (N, nz)."""
+    return ((f"{name}-{i:04d}", None, z, face) for i, (z, face) in enumerate(drawn(sampler, latents)))
+
+
+def named(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig, move: Mover) -> Iterator[Drawn]:
+    """Draw the face of each seed."""
+    for start in range(0, len(seeds), sampling.BATCH):
+        some = seeds[start : start + sampling.BATCH]
+        latents = move(sampler.latents(some, config.gen_mean, config.gen_std).cpu())
+        for seed, (z, face) in zip(some, drawn(sampler, latents), strict=True):
+            yield f"face-{seed:08d}", seed, z, face
+
+
+def rows(
+    sampler: Sampler, seeds: Sequence[int], until: Mapping[int, int], config: GenerateConfig, move: Mover
+) -> Iterator[Drawn]:
+    """Draw a row of faces for each seed, on its way from the classes that are asked for to others."""
+    for seed in seeds:
+        latents = move(sampler.between(seed, until, ROW, config.gen_mean, config.gen_std).cpu())
+        for i, (z, face) in enumerate(drawn(sampler, latents)):
+            yield f"face-{seed:08d}-{i}", seed, z, face
+
+
+def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, Recipe]:
+    """The faces of `--like`, `--mix`, `--invert` and `--vary`, and what their files are called.
+
+    Raises:
+        ConfigError: they are not known.
     """
     latents = config.gen_mean, config.gen_std
-    with bar("choosing", len(seeds)) as progress:
-        if config.netg_path is None:
-            whole = whole_faces.load(features.load("faces", None, sampler.device))
-            some = sampler.faces(seeds[: whole_faces.ASKED], *latents)
-            if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
-                best = sampler.best(seeds, config.gen_num, *latents, progress.update, whole)
-                return best, f", of {len(seeds):,} those that look most whole"
-        best = sampler.best(seeds, config.gen_num, *latents, progress.update)
-        return best, f", of {len(seeds):,} the best as far as the discriminator can tell"
+    if config.like is not None:
+        name, recipe = "like", recipes.of(sampler, config.like)
+    elif config.invert is not None:
+        name, recipe = "invert", Recipe(sampler.digest, inverted(sampler, config.invert))
+    elif config.mix is not None:
+        name, recipe = "mix", Recipe(sampler.digest, recipes.mixed(sampler, config.mix, *latents))
+    else:
+        seeds = config.chosen_seeds if config.seeds else [config.seed]
+        name, recipe = "face", Recipe(sampler.digest, sampler.latents(seeds, *latents).cpu())
+    recipe = dataclasses.replace(recipe, latents=move(recipe.latents))
+    if config.vary is None:
+        return name, recipe
+    if len(recipe.latents) != 1:
+        raise ConfigError(
+            f"--vary: draws the neighbours of one face, not of {len(recipe.latents)}; name one with --seeds or --like"
+        )
+    nearby = recipes.neighbours(recipe.latents, config.gen_num, config.vary, config.gen_std)
+    return "vary", Recipe(sampler.digest, nearby)
+
+
+def inverted(sampler: Sampler, path: Path) -> torch.Tensor:
+    """The latent (1, nz) of the face that looks most like a picture; says how near it came.
+
+    Raises:
+        DataError: the picture cannot be read.
+    """
+    picture = data.read(path, sampler.model.image_size, sampler.model.channels)
+    with bar("searching", inversion.RANDOM + inversion.STARTS * inversion.STEPS) as progress:
+        found = inversion.invert(sampler, picture, progress.update)
+    print(
+        f"pixels differ by {found.distance:.1f} of 255 from {printable(str(path))}; those of the nearest of "
+        f"{inversion.RANDOM:,} random faces by {found.random:.1f}"
+    )
+    return found.latent
+
+
+def write(
+    made: Iterable[Drawn],
+    total: int,
+    sampler: Sampler,
+    config: GenerateConfig,
+    columns: int | None = None,
+    said: str = "",
+) -> None:
+    """Write faces into a grid, one alone as it is, and into single files where asked; each PNG with its recipe.
+
+    Raises:
+        ConfigError: a picture cannot be written.
+    """
+    shown: list[Drawn] = []
+    try:
+        with images.PictureWriter() as writer:
+            for one in bar("generating", total, made):
+                _, seed, z, face = one
+                if len(shown) < GRID:
+                    shown.append(one)
+                if config.outdir is not None:
+                    recipe = Recipe(sampler.digest, z[None], seeds=() if seed is None else (seed,))
+                    writer.save(face, config.outdir / f"{one[0]}.png", recipe.text())
+        latents, pixels = torch.stack([z for *_, z, _ in shown]), np.stack([face for *_, face in shown])
+        seeds = [seed for _, seed, *_ in shown if seed is not None]
+        picture = pixels[0] if len(shown) == 1 else images.grid(pixels, columns)
+        images.save_picture(picture, config.gen_img, Recipe(sampler.digest, latents, columns, seeds).text())
+    except OSError as error:
+        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+    print(f"{counted(len(shown), 'face')} in {config.gen_img}{said}")
+    if config.outdir is not None:
+        print(f"{counted(total, 'single face')} in {config.outdir}")
+
+
+def counted(n: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> None:
+    """Make a film that goes from face to face and back to the first; with `--outdir` also a PNG of each picture.
+
+    Raises:
+        ConfigError: a face is not known, or the film cannot be written.
+    """
+    morph.check_film(config.gen_img)
+    words = [word for word in text.split(",") if word.strip()]
+    if not 2 <= len(words) <= FILMED:
+        raise ConfigError(
+            f"--morph: expected 2 to {FILMED} faces, by their seeds or PNG files, such as 3,17,42; got {text!r}"
+        )
+    points = move(torch.cat([recipes.point(sampler, word, config.gen_mean, config.gen_std) for word in words]))
+    seconds = config.seconds or 2.0 * len(points)
+    frames = max(2, round(config.fps * seconds))
+    with bar("generating", (morph.FINER + 1) * frames) as progress:
+        latents, faces = morph.film(sampler, points, seconds, config.gen_img, config.fps, progress.update)
+    if config.outdir is not None:
+        try:
+            with images.PictureWriter() as writer:
+                for i, (z, face) in enumerate(zip(latents, faces, strict=True)):
+                    writer.save(face, config.outdir / f"morph-{i:04d}.png", Recipe(sampler.digest, z[None]).text())
+        except OSError as error:
+            raise ConfigError(f"could not write the pictures: {error}; choose another --outdir") from error
+    print(f"{len(points)} faces and back in {frames / config.fps:.1f} seconds, {frames} pictures, in {config.gen_img}")
+    if config.outdir is not None:
+        print(f"{counted(frames, 'single face')} in {config.outdir}")
 
 
 def bar(what: str, total: int, faces: Any = None) -> tqdm:
@@ -131,10 +264,7 @@ def timelapse(run: Path, path: Path) -> None:
             f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "
             "trained with --plot_every above 0"
         )
-    if path.suffix.lower() not in (".webp", ".gif", ".mp4"):
-        raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
-    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("av") is None:
-        raise ConfigError("--gen_img: .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp")
+    morph.check_film(path)
     try:
         n = images.save_film(frames, path)
     except OSError as error:
@@ -153,12 +283,33 @@ def samples_of(run: Path) -> Path:
     return run / "samples"
 
 
+def check_used(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
+    """Check that each option that was typed counts; a ConfigError where it does not."""
+    of_vary = {"gen_num", "gen_std"} if config.vary is not None else set[str]()
+    unused = {
+        "seeds": {"seed", "gen_num"} - of_vary,
+        "like": {"seed", "gen_num", "gen_std", "gen_mean"} - of_vary,
+        "invert": {"seed", "gen_num", "gen_std", "gen_mean"} - of_vary,
+        "mix": {"seed", "gen_num"} - of_vary,
+        "morph": {"seed", "gen_num"},
+        "timelapse": typed.keys() - {"timelapse", "gen_img", "gpu"},
+    }
+    for verb, names in unused.items():
+        if getattr(config, verb) is not None and (found := names & typed.keys()):
+            raise ConfigError(f"--{min(found)} means nothing with --{verb}; leave it out")
+    if config.morph is None and (found := {"seconds", "fps"} & typed.keys()):
+        raise ConfigError(f"--{min(found)} is for --morph; leave it out")
+
+
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """Run `python generate.py`."""
+    check_used(config, typed)
     if config.timelapse is not None:
         film = config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp"
         timelapse(config.timelapse, film)
     else:
+        if config.morph is not None and "gen_img" not in typed:
+            config = dataclasses.replace(config, gen_img=Path("morph.webp"))
         with enough_memory("out of memory: stop other programs that use it, or generate with --nogpu"):
             generate(config)
 

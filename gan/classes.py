@@ -154,7 +154,7 @@ class Classes:
 NONE = Classes((), np.zeros((1, 0), np.int64), np.ones(1, np.int64))
 
 
-def one_of(word: str, known: Sequence[str], what: str) -> str:
+def one_of(word: str, known: Sequence[str], what: str, option: str = "class") -> str:
     """The one of some names that a word means, in capitals or not; a ConfigError where there is none."""
     folded = {name.casefold(): name for name in known}
     if word in known or word.casefold() in folded:
@@ -162,4 +162,4 @@ def one_of(word: str, known: Sequence[str], what: str) -> str:
     near = difflib.get_close_matches(word.casefold(), folded, n=1)
     some = ", ".join(known[:NAMED]) + (", ...; all of them: --list_classes" if len(known) > NAMED else "")
     do = f"did you mean {folded[near[0]]}?" if near else f"there are {some}"
-    raise ConfigError(f"--class: no {what} is called {word!r}; {do}")
+    raise ConfigError(f"--{option}: no {what} is called {word!r}; {do}")

@@ -34,6 +34,7 @@ from config import (
     EvaluateConfig,
     GenerateConfig,
     PrepareConfig,
+    StudioConfig,
     TrainConfig,
     UserError,
     options_of,
@@ -47,6 +48,7 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
     PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
+    StudioConfig: ("--checkpoint=checkpoints/my_run", "--port=8000"),
 }
 OPTIONS_INTRODUCTION = """# Options
 
@@ -62,6 +64,7 @@ INSTEAD = "write options as --name=value and quote a value that holds spaces"
 INSTEAD_OF_WORDS = {
     "train": "each task is a program of its own: python train.py",
     "generate": "each task is a program of its own: python generate.py",
+    "app": "each task is a program of its own: python app.py",
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
@@ -311,7 +314,7 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
 def options_page() -> str:
     """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
     parts = [OPTIONS_INTRODUCTION]
-    programs = "train.py", "generate.py", "evaluate.py", "prepare.py"
+    programs = "train.py", "generate.py", "evaluate.py", "prepare.py", "app.py"
     for config_type, program in zip(EXAMPLES, programs, strict=True):
         options = options_of(config_type)
         source = options.pop(PLAIN, None)

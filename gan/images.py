@@ -9,7 +9,7 @@ import math
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from gan.files import replacing
@@ -25,6 +26,7 @@ from gan.files import replacing
 PREVIEWS = "step-????????.png"  # the names of a run's preview grids
 WAITING = 256  # most pictures that wait to be written
 FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
+SEEN = 384  # about the pixels of a side where people look at one face
 LAST = 2000  # milliseconds for which the last one stays
 
 
@@ -55,16 +57,30 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
     return sheet
 
 
-def save_picture(pixels: np.ndarray, path: Path) -> None:
+def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
     """Write one picture (H, W, C) uint8, colour or grey, in the format of the path's suffix; never half a file.
+
+    A PNG also gets texts, by keyword, see `text_of`.
 
     Raises:
         OSError: the folder cannot be made or the file not written.
     """
-    picture = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
+    picture, texts = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]), PngInfo()
+    for keyword, value in (text or {}).items():
+        texts.add_text(keyword, value)
     with replacing(path) as temporary:
         # The quickest way of PNG that compresses: faces hardly have the repetitions that others search for.
-        picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE)
+        picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
+
+
+def text_of(path: Path, keyword: str) -> str | None:
+    """The text that a PNG has for a keyword; None where it has none. An OSError where it cannot be read."""
+    try:
+        with Image.open(path) as picture:
+            found = picture.info.get(keyword) if picture.format == "PNG" else None
+    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow's for a damaged file
+        raise OSError(str(error)) from error
+    return str(found) if isinstance(found, str) else None
 
 
 def load_picture(path: Path) -> np.ndarray:
@@ -100,9 +116,9 @@ class PictureWriter:
     def __enter__(self) -> PictureWriter:
         return self
 
-    def save(self, pixels: np.ndarray, path: Path) -> None:
+    def save(self, pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
         """Write a picture soon, see `save_picture`."""
-        self.waiting.append(self.threads.submit(save_picture, pixels, path))
+        self.waiting.append(self.threads.submit(save_picture, pixels, path, text))
         while len(self.waiting) > WAITING:
             self.waiting.popleft().result()
 
@@ -134,19 +150,45 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     try:
         with replacing(path) as temporary:
             if path.suffix.lower() == ".mp4":
-                last = itertools.repeat(_frame(previews[-1]), LAST // each)
-                _save_mp4(itertools.chain(pictures, last), temporary, each)
-            else:
-                durations = [each] * (len(places) - 1) + [each + LAST]
-                options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
-                first = next(pictures)
-                first.save(temporary, save_all=True, append_images=pictures, duration=durations, loop=0, **options)
+                pictures = itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each))
+            _write_film(pictures, temporary, [each] * (len(places) - 1) + [each + LAST])
     except (OSError, RuntimeError, ValueError) as error:  # the last two are of Pillow, of av
         whole = list(filter(is_picture, previews))
         if whole and len(whole) < len(previews):
             return save_film(whole, path, seconds)
         raise OSError(str(error)) from error
     return len(places)
+
+
+def save_morph(faces: Iterable[np.ndarray], path: Path, fps: int) -> None:
+    """Write faces (H, W, C) uint8 as a film without an end, enlarged to 384 pixels, in the format of the path's suffix.
+
+    Raises:
+        OSError: the film cannot be written.
+    """
+    each = round(1000 / fps)
+    try:
+        with replacing(path) as temporary:
+            _write_film((Image.fromarray(enlarged(face)) for face in faces), temporary, each)
+    except (RuntimeError, ValueError) as error:  # of av, of Pillow
+        raise OSError(str(error)) from error
+
+
+def enlarged(face: np.ndarray) -> np.ndarray:
+    """A face (S, S, C) uint8, several times as large, so that people see it well: (T, T, 3) uint8."""
+    picture = Image.fromarray(np.broadcast_to(face, (*face.shape[:2], 3)))
+    times = max(1, round(SEEN / max(picture.size)))
+    return np.asarray(picture.resize((times * picture.width, times * picture.height), Image.Resampling.LANCZOS))
+
+
+def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: int | list[int]) -> None:
+    """Write pictures as a film that begins anew at its end; in MP4 each stays as long as the first."""
+    if path.suffix.lower() == ".mp4":
+        _save_mp4(pictures, path, milliseconds if isinstance(milliseconds, int) else milliseconds[0])
+        return
+    options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
+    pictures = iter(pictures)
+    next(pictures).save(path, save_all=True, append_images=pictures, duration=milliseconds, loop=0, **options)
 
 
 def alike(pictures: Sequence[Path]) -> list[Path]:

@@ -456,6 +456,19 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, l
     return b"".join(faces), [zlib.crc32(face) for face in faces], rejected
 
 
+def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
+    """One picture as a face to train on would be: (S, S, C) uint8.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    pixels, _, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
+    if rejected:
+        name, why = rejected[0].split("\t")
+        raise DataError(f"{printable(str(path.parent / name))}: cannot be read as a picture ({why}); give another one")
+    return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels)
+
+
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
     """One picture of a data path, not decoded yet."""
     if root == SYNTHETIC:

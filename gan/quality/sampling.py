@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,21 +46,34 @@ class Sampler:
     classes: Classes = NONE
     asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes of all samples, see `Classes.of_seeds`
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits that stand for the generator's weights."""
+        sha256 = hashlib.sha256()
+        for name, weights in self.generator.state_dict().items():
+            sha256.update(name.encode())
+            sha256.update(weights.cpu().contiguous().numpy().tobytes())
+        return sha256.hexdigest()[:16]
+
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
-        yield from self._batches(seeds, lambda z, codes: images.to_pixels(self.generator(z)), mean, std)
+        yield from self._batches(seeds, mean, std, lambda z, codes: images.to_pixels(self.generator(z)))
 
-    def between(
-        self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0
-    ) -> np.ndarray:
-        """One face on its way from the classes that are asked for to others: (steps, S, S, C) uint8."""
+    def draw(self, latents: Tensor) -> Iterator[np.ndarray]:
+        """The samples of latents (N, nz), in order, in batches as `faces` are, and to the bit the same."""
+        yield from self._lots(
+            range(len(latents)),
+            lambda places: (latents[places].to(self.device),),
+            lambda z: images.to_pixels(self.generator(z)),
+        )
+
+    def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
+        """The latents of one face on its way from the classes that are asked for to others: (steps, nz)."""
         first, last = self.codes([seed]), self.codes([seed])
         for column, code in until.items():
             last[:, column] = code
         first, last = (self.latents([seed], mean, std, codes) for codes in (first, last))
-        shares = torch.linspace(0, 1, steps, device=self.device)[:, None]
-        with torch.no_grad(), device.autocast(self.device, self.precision):
-            return images.to_pixels(self.generator(torch.lerp(first, last, shares)))
+        return torch.lerp(first, last, torch.linspace(0, 1, steps, device=self.device)[:, None])
 
     def best(
         self,
@@ -92,7 +107,7 @@ class Sampler:
         def judged() -> Iterator[Tensor]:
             """A score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
             if score is None:
-                lots = self._batches(seeds, lambda z, codes: self._discriminate(self.generator(z), codes), mean, std)
+                lots = self._batches(seeds, mean, std, lambda z, codes: self._discriminate(self.generator(z), codes))
             else:
                 lots = (
                     torch.tensor(score(faces), dtype=torch.float64)[:, None] for faces in self.faces(seeds, mean, std)
@@ -134,21 +149,34 @@ class Sampler:
         """The classes of the samples of some seeds: (N, K)."""
         return torch.from_numpy(self.classes.of_seeds(seeds, self.asked)).to(self.device)
 
-    def latents(self, seeds: Sequence[int], mean: float, std: float, codes: Tensor) -> Tensor:
-        """What the generator gets for some seeds of these classes: (N, nz)."""
+    @torch.no_grad()
+    def latents(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0, codes: Tensor | None = None) -> Tensor:
+        """What the generator gets for some seeds, of their own or of given classes (N, K): (N, nz)."""
         z = latent.latents(seeds, self.model.nz, mean, std).to(self.device)
-        return cast(Generator, self.generator).conditioned(z, codes) if self.classes.vocabulary else z
+        if not self.classes.vocabulary:
+            return z
+        return cast(Generator, self.generator).conditioned(z, self.codes(seeds) if codes is None else codes)
 
-    def _batches(self, seeds: Sequence[int], work: Callable[[Any, Any], T], mean: float, std: float) -> Iterator[T]:
-        """`work` on the latents of `seeds`, a batch at a time; a batch that does not fit in memory is halved."""
+    def _batches(self, seeds: Sequence[int], mean: float, std: float, work: Callable[..., T]) -> Iterator[T]:
+        """`work` on the latents and classes of `seeds`, a batch at a time."""
+
+        def prepared(some: list[int]) -> tuple[Tensor, Tensor]:
+            codes = self.codes(some)
+            return self.latents(some, mean, std, codes), codes
+
+        return self._lots(seeds, prepared, work)
+
+    def _lots(
+        self, items: Sequence[int], prepared: Callable[[list[int]], tuple[Tensor, ...]], work: Callable[..., T]
+    ) -> Iterator[T]:
+        """`work` on what is prepared of some items, a batch at a time; one that does not fit in memory is halved."""
         start = 0
-        while start < len(seeds):
-            some = list(seeds[start : start + self.batch])
+        while start < len(items):
+            some = list(items[start : start + self.batch])
             padded = some + some[-1:] * (self.batch - len(some))
             try:
                 with torch.no_grad(), device.autocast(self.device, self.precision):
-                    codes = self.codes(padded)
-                    result = work(self.latents(padded, mean, std, codes), codes)
+                    result = work(*prepared(padded))
             except (RuntimeError, MemoryError) as error:
                 if not device.out_of_memory(error) or self.batch == 1:
                     raise

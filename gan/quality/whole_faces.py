@@ -8,15 +8,17 @@ set of faces is: real faces score no higher than samples, docs/experiments.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
-from gan.quality import metrics
+from gan.quality import features, metrics
 from gan.quality.features import Extractor, shipped
+from gan.quality.sampling import Sampler
 
 KNOWN = 1.5
 """Largest median of a set's squared Mahalanobis distances from real anime faces, over the number of features, for the
@@ -62,3 +64,24 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
         )
     distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())
     return WholeFaces(extractor, content["weights"], distance)
+
+
+def choose(
+    sampler: Sampler,
+    seeds: Sequence[int],
+    keep: int,
+    mean: float = 0.0,
+    std: float = 1.0,
+    progress: Callable[[int], object] = lambda n: None,
+) -> tuple[list[int], str]:
+    """Choose the best samples: anime faces by how whole they look, others and the book's by the discriminator.
+
+    Returns:
+        Their seeds, best first; and in words which they are.
+    """
+    if sampler.origin or sampler.images_seen:  # not of the book's program
+        whole = load(features.load("faces", None, sampler.device))
+        some = sampler.faces(seeds[:ASKED], mean, std)
+        if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
+            return sampler.best(seeds, keep, mean, std, progress, whole), "those that look most whole"
+    return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"

@@ -1,15 +1,14 @@
 """The visdom page in a real Chromium without any network: every pane is there and filled."""
 
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from gan.quality import evaluation
 from gan.watching.monitor import Monitor
@@ -17,10 +16,6 @@ from gan.watching.visdom_page import Server
 
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=fp32".split()
 SMALL += ["--plot_every=50"]
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-]  # fmt: skip
 CURVES = {
     "Losses": 4,
     "Discriminator's logits": 4,
@@ -52,17 +47,6 @@ LOOK = """
 """
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("patient")]
-
-
-@pytest.fixture(scope="module")
-def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        lacking("no Chromium on this machine; Debian, Ubuntu: apt install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

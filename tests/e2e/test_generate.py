@@ -198,6 +198,27 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_here: Com
         (["--gen_img=faces.txt"], "expected a name ending in .png"),
         (["--checkpoint=nothing.pt"], "nothing.pt: no such checkpoint"),
         (["--gen_nun=3"], "did you mean --gen_num?"),
+        (["--seeds=5-3"], "--seeds: expected numbers and ranges such as 1-64,100; got '5-3'"),
+        (["--seeds=1,,2"], "expected numbers and ranges such as 1-64,100; got ''"),
+        (["--seeds=0-99999999999"], "--seeds: at most 1,000,000 faces at once"),
+        (["--seeds=1-3", "--nogen=3"], "--gen_num means nothing with --seeds; leave it out"),
+        (["--seeds=1-3", "--gen_search_num=100"], "--gen_search_num chooses among seeds from --seed on, --seeds names"),
+        (["--mix=1 + 2", "--morph=1,2"], "--mix and --morph each say what to generate; give one of them"),
+        (["--vary=0.3", "--morph=1,2"], "--vary draws the neighbours of one face"),
+        (["--vary=1.5"], "--vary: must be from 0 to 1; got 1.5"),
+        (["--vary=0.3", "--seeds=1-3"], "--vary: draws the neighbours of one face, not of 3"),
+        (["--like=none.png"], "none.png: cannot be read as a picture"),
+        (["--like=none.png", "--class=hair:red"], "--like shows a face of any class; leave --class out"),
+        (["--mix=12 -"], "--mix: expected a sum of faces, such as '12 - 7 + 30'"),
+        (["--morph=3"], "--morph: expected 2 to 64 faces, by their seeds or PNG files, such as 3,17,42; got '3'"),
+        (["--morph=3,17", "--gen_img=film.png"], "--gen_img: expected a film ending in .webp, .gif or .mp4"),
+        (["--like=a.png", "--gen_std=0.5"], "--gen_std means nothing with --like; leave it out"),
+        (["--seconds=3"], "--seconds is for --morph; leave it out"),
+        (["--timelapse=run", "--hair=blue"], "--hair means nothing with --timelapse; leave it out"),
+        (["--hair=bleu"], "--hair: no colour is called 'bleu'; did you mean blue?"),
+        (["--light=2"], "--light: must be from -1 to 1; got 2"),
+        (["--invert=none.png"], "none.png: cannot be read as a picture"),
+        (["--morph=3,17", "--fps=0"], "--fps: must be from 1 to 30; got 0"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_creates_nothing(
@@ -210,3 +231,87 @@ def test_a_wrong_option_is_one_line_and_creates_nothing(
 def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_here: Command) -> None:
     result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", "--gen_img=/proc/none/result.png")
     assert "could not write the pictures" in refused(result)
+
+
+def test_seeds_name_the_faces(small: Path, tmp_path: Path, run_here: Command) -> None:
+    words = ["--nogpu", f"--checkpoint={small}"]
+    result = run_here("generate.py", *words, "--seeds=7-9, 2,2", "--outdir=out")
+    assert result.returncode == 0, result.stderr
+    assert "4 faces in result.png" in result.stdout
+    assert sorted(p.stem for p in (tmp_path / "out").iterdir()) == [f"face-{seed:08d}" for seed in (2, 7, 8, 9)]
+    assert run_here("generate.py", *words, "--seed=7", "--nogen=3", "--outdir=same").returncode == 0
+    for seed in (7, 8, 9):
+        one, other = (tmp_path / folder / f"face-{seed:08d}.png" for folder in ("out", "same"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_picture_is_made_again_to_the_bit_and_neighbours_of_it(
+    small: Path, tmp_path: Path, run_here: Command
+) -> None:
+    words = ["generate.py", "--nogpu", f"--checkpoint={small}"]
+    assert run_here(*words, "--seed=5", "--nogen=3", "--gen_std=0.7", "--outdir=out").returncode == 0
+    face, grid = tmp_path / "out" / "face-00000006.png", tmp_path / "result.png"
+    for original in (face, grid):
+        again = tmp_path / f"again-{original.name}"
+        made = run_here(*words, f"--like={original}", f"--gen_img={again}", "--outdir=same")
+        assert made.returncode == 0, made.stderr
+        assert np.array_equal(pixels(again), pixels(original))
+    for i, seed in enumerate((5, 6, 7)):
+        same = tmp_path / "same" / f"like-{i:04d}.png"
+        assert np.array_equal(pixels(same), pixels(tmp_path / "out" / f"face-{seed:08d}.png"))
+
+    near = run_here(*words, f"--like={face}", "--vary=0.3", "--nogen=9", "--gen_img=near.png", "--outdir=near")
+    assert near.returncode == 0, near.stderr
+    assert "9 faces in near.png" in near.stdout
+    assert np.array_equal(pixels(tmp_path / "near" / "vary-0000.png"), pixels(face))
+    assert not np.array_equal(pixels(tmp_path / "near" / "vary-0001.png"), pixels(face))
+    seeded = run_here(*words, "--seed=6", "--gen_std=0.7", "--vary=0.3", "--nogen=9", "--gen_img=seeded.png")
+    assert seeded.returncode == 0, seeded.stderr
+    one, other = (tmp_path / name for name in ("near.png", "seeded.png"))
+    assert np.array_equal(pixels(one)[:34, :34], pixels(other)[:34, :34])
+
+    several = run_here(*words, f"--like={grid}", "--vary=0.3")
+    assert "draws the neighbours of one face, not of 3" in refused(several)
+    assert "was made by another generator" in refused(run_here("generate.py", "--nogpu", f"--like={face}"))
+
+
+def test_a_sum_of_faces_is_one_face_that_can_be_made_again(small: Path, tmp_path: Path, run_here: Command) -> None:
+    words = ["generate.py", "--nogpu", f"--checkpoint={small}"]
+    mixed = run_here(*words, "--mix=12 - 7 + 30")
+    assert mixed.returncode == 0, mixed.stderr
+    assert "1 face in result.png" in mixed.stdout
+    assert pixels(tmp_path / "result.png").shape == (32, 32, 3)
+    assert run_here(*words, "--like=result.png", "--gen_img=again.png").returncode == 0
+    assert np.array_equal(pixels(tmp_path / "again.png"), pixels(tmp_path / "result.png"))
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif", ".mp4"])
+def test_a_film_goes_through_its_faces_and_back(small: Path, tmp_path: Path, run_here: Command, suffix: str) -> None:
+    if suffix == ".mp4":
+        pytest.importorskip("av")
+    words = ["generate.py", "--nogpu", f"--checkpoint={small}"]
+    film = [] if suffix == ".webp" else [f"--gen_img=morph{suffix}"]
+    result = run_here(*words, "--morph=3,17,42", "--seconds=1.2", "--outdir=frames", *film)
+    assert result.returncode == 0, result.stderr
+    assert f"3 faces and back in 1.2 seconds, 30 pictures, in morph{suffix}" in result.stdout
+    frames = [pixels(path).astype(float) for path in sorted((tmp_path / "frames").iterdir())]
+    assert len(frames) == 30
+    steps = [np.sqrt(((a - b) ** 2).mean()) for a, b in zip(frames, [*frames[1:], frames[0]], strict=True)]
+    assert max(steps) < 2 * np.mean(steps)
+    assert run_here(*words, "--seeds=3", "--gen_img=first.png").returncode == 0
+    assert np.array_equal(frames[0], pixels(tmp_path / "first.png"))
+    if suffix != ".mp4":
+        with Image.open(tmp_path / f"morph{suffix}") as made:
+            assert (made.size, made.info["loop"]) == ((384, 384), 0)
+            lasts = 0
+            for i in range(made.n_frames):  # pyright: ignore[reportAttributeAccessIssue]
+                made.seek(i)  # pictures that look the same are one that lasts longer
+                made.load()
+                lasts += made.info["duration"]
+            assert lasts == 1200
+
+
+def test_a_film_that_cannot_be_written_leaves_nothing(small: Path, tmp_path: Path, run_here: Command) -> None:
+    words = ["generate.py", "--nogpu", f"--checkpoint={small}", "--morph=3,17", "--seconds=0.2"]
+    assert "could not write the film" in refused(run_here(*words, "--gen_img=/proc/none/morph.webp"))
+    assert list(tmp_path.iterdir()) == []

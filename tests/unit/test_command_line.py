@@ -20,6 +20,7 @@ from config import (
     EvaluateConfig,
     GenerateConfig,
     PrepareConfig,
+    StudioConfig,
     TrainConfig,
     option,
     options_of,
@@ -27,7 +28,7 @@ from config import (
 from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, options_table, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)
+CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,7 +244,7 @@ def test_the_book_s_way_of_generating_without_visdom_is_answered(
     assert "is gone: it was for training; leave it out" in said
 
 
-@pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig])
+@pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig])
 def test_a_program_without_details_lists_all_options_by_help(
     config_type: type, capsys: pytest.CaptureFixture[str]
 ) -> None:

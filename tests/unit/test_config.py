@@ -23,6 +23,7 @@ from config import (
     Growth,
     ModelConfig,
     PrepareConfig,
+    StudioConfig,
     TrainConfig,
     UserError,
     options_of,
@@ -36,7 +37,9 @@ def limits_of(config_type: Any) -> dict[str, tuple[float, float]]:
     return {name: (said.ge, said.le) for name, said in options if said.ge is not None}
 
 
-CONFIGS = [(kind, limits_of(kind)) for kind in (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig)]
+CONFIGS = [
+    (kind, limits_of(kind)) for kind in (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
+]
 
 
 def names(config_type: Any) -> set[str]:

@@ -13,7 +13,7 @@ FLOORS = (
     "model",
     "gan.data gan.watching",
     "gan.quality",
-    "gan.training",
+    "gan.training gan.play",
     "train generate evaluate prepare export app",
 )
 """A module imports from lower floors, and within its own room without going round in a circle."""
@@ -28,6 +28,7 @@ OWNERS = {
     "jinja2": {"gan.data.cleaning_report", "gan.watching.run_report"},
     "av": {"gan.images"},
     "torch_fidelity": {"gan.quality.features"},
+    "gradio": {"gan.play.page"},
 }
 # Answering a wrong option, and starting a process that decodes, must not wait for torch, nor for torchvision.
 WITHOUT_TORCH = {

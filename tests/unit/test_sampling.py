@@ -292,7 +292,7 @@ def test_on_the_way_between_two_classes_all_else_stays(knowing: Sampler) -> None
     knowing.asked, until = knowing.classes.parse("hair:blue..red")
     for seed in range(8):
         codes = knowing.classes.of_seeds([seed], {0: 1})
-        row = knowing.between(seed, until, 5)
+        (row,) = knowing.draw(knowing.between(seed, until, 5))
         z = latents([seed], TINY.nz)
         for face, hair in ((row[0], 1), (row[-1], 2)):
             codes[:, 0] = hair

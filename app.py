@@ -1,0 +1,66 @@
+"""The studio, to play with a generator in the browser: python app.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config import ConfigError, StudioConfig
+from gan.command_line import command_line, show
+from gan.device import choose_device
+from gan.play.studio import Studio
+
+LARGEST = 20 * 2**20  # bytes of a picture that is taken
+
+
+def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
+    """Run `python app.py`: serve the page until Ctrl-C."""
+    for name in [name for name in os.environ if name.startswith("GRADIO_")]:  # one of them opens folders to everyone
+        del os.environ[name]
+    near = ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"]))
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": near, "NO_PROXY": near}
+    with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        try:
+            from gan.play import page  # not before: gradio reads these variables when it is imported
+        except ImportError as error:
+            raise ConfigError(
+                f"the studio needs the package gradio ({error}); pip install -r requirements-extra.txt"
+            ) from error
+        studio = Studio(config.checkpoint, choose_device(config.gpu))
+        blocks = page.build(studio, Path(folder))
+        blocks.queue(max_size=32)
+        try:
+            blocks.launch(
+                server_name="127.0.0.1",
+                server_port=config.port,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+                max_file_size=LARGEST,
+                footer_links=[],
+                run_history=False,
+                ssr_mode=False,
+                enable_monitoring=False,
+                state_session_capacity=16,
+                **page.looks(),
+            )
+        except OSError as error:
+            raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        show(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+        studio.closing.set()  # ends long work
+        blocks.close(verbose=False)
+
+
+if __name__ == "__main__":
+    command_line(StudioConfig, main)

@@ -1,0 +1,132 @@
+"""Find the released generator's directions, and test them: python -m benchmarks.directions --judge=FILE.
+
+FILE is a network that guesses colours, of other initial weights than the one that the directions were found with:
+`python -m benchmarks.colours --seed=1 --out=FILE` teaches it. On 200 samples that the directions were not found with it
+says how often the asked colour comes, and how often what should stay stays. Beside it stands chance: how often the
+same happens when a latent moves as far in a random direction.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from config import DIRECTIONS, RELEASED
+from gan import checkpoint, images
+from gan.device import choose_device
+from gan.play import directions
+from gan.play.directions import Directions
+from gan.quality import colours, sampling
+from gan.quality.sampling import Sampler
+
+FIRST, FACES = 10_000, 200  # seeds of the samples to test with
+
+
+def seen(sampler: Sampler, judge: colours.Guesser, latents: Tensor, axis: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes of the colours (N, K), lightness and warmth (N, 2), and how far the samples of latents lean (N,)."""
+    lots = list(sampler.draw(latents))
+    logits = torch.cat([judge.extractor(faces) for faces in lots])
+    widths = [len(names) - 1 for names in judge.vocabulary]
+    codes = torch.stack([column.argmax(1) + 1 for column in logits.split(widths, 1)], 1)
+    shades = torch.cat([directions.light_and_warmth(faces) for faces in lots])
+    halves = torch.cat([directions.asymmetry(faces) for faces in lots])
+    return codes, shades, halves @ axis
+
+
+def moved_randomly(before: Tensor, after: Tensor, sign: float = 1) -> Tensor:
+    """Latents (N, nz) turned as far as others were, each in a direction of its own, or against it."""
+    random = torch.Generator().manual_seed(0)
+    length = before.norm(dim=1, keepdim=True)
+    cosine = (normalize(before, dim=1) * normalize(after, dim=1)).sum(1, keepdim=True).clamp(-1, 1)
+    side = torch.randn(before.shape, generator=random)
+    side = normalize(side - (side * before).sum(1, keepdim=True) / length**2 * before, dim=1)
+    return cosine * before + sign * (1 - cosine**2).sqrt() * length * side
+
+
+def main() -> None:
+    """Find, write, test."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--judge", type=Path)
+    parser.add_argument("--sheet", type=Path, help="write a picture of four faces along every direction, and no more")
+    parser.add_argument("--checkpoint", type=Path, default=RELEASED)
+    parser.add_argument("--out", type=Path, default=DIRECTIONS)
+    options = parser.parse_args()
+    sampler = sampling.load(options.checkpoint, choose_device(None))
+    if options.sheet is not None:
+        images.save_picture(sheet(sampler, directions.of(sampler)), options.sheet)
+        return
+    found = directions.find(sampler)
+    content = {"generator": sampler.digest, "sliders": dict(found.sliders), "colours": list(found.colours)}
+    checkpoint.save(options.out, content)
+    print(f"written: {options.out}")
+    if options.judge is not None:
+        test(sampler, found, colours.load(sampler.device, options.judge))
+
+
+def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
+    """Four faces: as they are, at both ends of every slider, with every colour of hair and of eyes, a row each."""
+    latents = sampler.latents(range(3000, 3004)).cpu()
+    rows = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
+    for column, (_, *known) in enumerate(found.guesser.vocabulary):
+        rows += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
+    return images.grid(np.concatenate(list(sampler.draw(torch.cat(rows)))), 4)
+
+
+def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
+    """Print the share of successes for every direction."""
+    latents = sampler.latents(range(FIRST, FIRST + FACES)).cpu()
+    many = torch.cat([directions.asymmetry(faces) for faces in sampler.faces(range(directions.SAMPLES))])
+    axis = directions.lean(many)
+    codes, shades, lean = seen(sampler, judge, latents, axis)
+    spread, leans = shades.std(0), lean.std()
+    print("changes: among faces that had another colour; of sliders the shift from one end to the other, in deviations")
+    for column, (name, *classes) in enumerate(judge.vocabulary):
+        changes, stays, chance, chance_stays = [], [], [], []
+        for code, colour in enumerate(classes, 1):
+            ways = found.recolour(sampler, latents, column, code)
+            others = codes[:, column] != code
+            rows = []
+            for after in (ways, moved_randomly(latents, ways)):
+                now, _, leaning = seen(sampler, judge, after, axis)
+                right = (now[:, column] == code)[others].double().mean().item()
+                same = (now[:, 1 - column] == codes[:, 1 - column])[others].double().mean().item()
+                upright = ((leaning - lean).abs() < leans)[others].double().mean().item()
+                rows += [right, same, upright]
+            for known, of in ((changes, rows[0]), (stays, rows[1:3]), (chance, rows[3]), (chance_stays, rows[4:])):
+                known.append(of)
+            print(
+                f"{name} {colour}: changes {rows[0]:.2f} (chance {rows[3]:.2f}); the other colour stays {rows[1]:.2f} "
+                f"({rows[4]:.2f}), lean stays {rows[2]:.2f} ({rows[5]:.2f})",
+                flush=True,
+            )
+        means = [*np.mean(stays, 0), *np.mean(chance_stays, 0)]
+        print(
+            f"{name}, all: changes {np.mean(changes):.2f} ({np.mean(chance):.2f}); the other colour stays "
+            f"{means[0]:.2f} ({means[2]:.2f}), lean stays {means[1]:.2f} ({means[3]:.2f})"
+        )
+    for i, slider in enumerate(directions.SLIDERS):
+        for what in ("direction", "chance"):
+            ends = []
+            for share in (-1.0, 1.0):
+                after = found.move(latents, {slider: share})
+                ends.append(
+                    seen(sampler, judge, after if what == "direction" else moved_randomly(latents, after, share), axis)
+                )
+            shifts = torch.cat([(ends[1][1] - ends[0][1]) / spread, ((ends[1][2] - ends[0][2]) / leans)[:, None]], 1)
+            kept = [(ends[0][0][:, k] == ends[1][0][:, k]).double().mean().item() for k in (0, 1)]
+            own = (shifts[:, i] > 1).double().mean().item()
+            still = [(shifts[:, k].abs() < 1).double().mean().item() for k in range(3) if k != i]
+            print(
+                f"{slider}, {what}: changes {own:.2f}, by {shifts[:, i].median():.1f}; the other two stay "
+                f"{still[0]:.2f}, {still[1]:.2f}; hair {kept[0]:.2f}, eyes {kept[1]:.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

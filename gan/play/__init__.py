@@ -1,0 +1,1 @@
+"""Playing with a trained generator: faces as points in its latent space. No training."""

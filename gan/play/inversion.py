@@ -1,0 +1,109 @@
+"""Own pictures as points of the latent space: the face of a generator that looks most like a picture.
+
+By gradient descent on the latent (Zhu et al. 2016, "Generative visual manipulation") from several starts, the nearest
+of many random faces. What counts is how far pixels differ, coarse and fine, and what the program's encoder sees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, interpolate
+
+from config import ENCODER
+from gan import checkpoint, device, images
+from gan.encoder import SIZE, Encoder, fused
+from gan.quality.features import shipped
+from gan.quality.sampling import Sampler
+
+RANDOM = 1024  # faces among which starts are looked for
+STARTS = 8
+STEPS = 120
+RATE = 0.08  # of Adam, falling to 0; the numbers of a latent have size 1
+COARSE = 4  # pixels are also compared after averaging over so many
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What was found: the latent (1, nz), its face (S, S, C) uint8, and how far it is from the picture.
+
+    Distances are root mean squares over pixels, from 0 to 255: of what was found, and of the best random face.
+    """
+
+    latent: Tensor
+    face: np.ndarray
+    distance: float
+    random: float
+
+
+class Likeness:
+    """How far faces are from one picture: a number without a unit for each, of pixels and of the encoder's maps."""
+
+    def __init__(self, picture: np.ndarray, on: torch.device) -> None:
+        encoder = Encoder()
+        checkpoint.load_weights(encoder, shipped(ENCODER, "encoder", without=None)["encoder"], "encoder", ENCODER)
+        self.encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
+        self.face = images.to_tensor(torch.from_numpy(picture)[None].to(on))
+        with torch.no_grad():
+            self.maps = self._maps(self.face)
+
+    def _maps(self, faces: Tensor) -> list[Tensor]:
+        faces = faces.expand(-1, 3, -1, -1)
+        if faces.shape[-1] != SIZE:
+            faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
+        return self.encoder.maps(faces)
+
+    def __call__(self, faces: Tensor) -> Tensor:
+        """Faces (N, C, S, S) in [-1, 1] -> (N,)."""
+        fine = (faces - self.face).square().mean((1, 2, 3))
+        coarse = (avg_pool2d(faces, COARSE) - avg_pool2d(self.face, COARSE)).square().mean((1, 2, 3))
+        seen = [
+            (own - other).square().mean((1, 2, 3)) / other.square().mean()
+            for own, other in zip(self._maps(faces), self.maps, strict=True)
+        ]
+        return fine + coarse + 0.2 * torch.stack(seen).sum(0)
+
+
+def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], object] = lambda n: None) -> Found:
+    """Find the face that looks most like a picture (S, S, C) uint8; the same picture always gives the same face.
+
+    Latents stay as long as random ones are, where the generator knows what it draws. `progress` is called with the
+    number of faces done, of `RANDOM` + `STARTS` * `STEPS`.
+    """
+    likeness, generator = Likeness(picture, sampler.device), sampler.generator
+    latents, far, pixels_far = sampler.latents(range(RANDOM)), list[Tensor](), list[float]()
+    for faces in sampler.draw(latents):
+        progress(len(faces))
+        with torch.no_grad():
+            far.append(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).cpu())
+        pixels_far += [_distance(face, picture) for face in faces]
+    starts = latents[torch.cat(far).argsort()[:STARTS].to(latents.device)]
+    found = starts.clone().requires_grad_()
+    length = math.sqrt(sampler.model.nz)
+    optimizer = torch.optim.Adam([found], lr=RATE, betas=(0.9, 0.99))
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * step / STEPS))
+        optimizer.zero_grad()
+        with device.autocast(sampler.device, sampler.precision):
+            faces = generator(found)
+        likeness(faces.float()).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            found.mul_((length / found.norm(dim=1, keepdim=True)).clamp_max(1))
+        progress(STARTS)
+    ends = found.detach()
+    faces = np.concatenate(list(sampler.draw(ends)))
+    with torch.no_grad():
+        best = int(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).argmin())
+    face = faces[best]
+    return Found(ends[best : best + 1].cpu(), face, _distance(face, picture), min(pixels_far))
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The root mean square of how far pixels differ."""
+    return float(np.sqrt(((one.astype(np.float32) - other) ** 2).mean()))

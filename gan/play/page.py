@@ -1,0 +1,361 @@
+"""The studio's page: what lies where, and what each part does. The only importer of gradio."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+from gradio.themes import Default
+
+from config import LABELS, ConfigError, UserError
+from gan.device import enough_memory
+from gan.images import enlarged, grid
+from gan.play import morph
+from gan.play.directions import SLIDERS
+from gan.play.studio import Face, StoppedError, Studio
+
+WALL, PINS = 24, 8  # faces on the wall, and most that can be pinned
+BEST_OF = (24, 128, 512)
+FILMS = [suffix for suffix in morph.FILMS if suffix != ".mp4" or morph.has_av()]
+AS_IS = "-"  # in place of a colour
+SAVED = 50  # newest files to download that are kept
+STYLE = """
+.gradio-container { max-width: 1400px !important; margin: auto }
+#command textarea { font-family: ui-monospace, Consolas, monospace }
+"""
+OPEN = "() => setTimeout(() => document.querySelectorAll('#saved a[download]').forEach(one => one.click()), 200)"
+WORDS = {
+    "generator": ("Generator", "生成器"),
+    "seed": ("Seed of the first face", "第一张的种子"),
+    "truncation": ("Truncation: small is clean, large is wild", "截断：小则干净，大则狂野"),
+    "best": ("Choose from", "从多少张中挑选"),
+    "classes": ("Classes, such as hair:blue", "类别，如 hair:blue"),
+    "draw": ("Draw faces", "生成头像"),
+    "next": ("Next faces", "下一批"),
+    "wall": ("The wall: click a face to play with it", "头像墙：点击一张来玩"),
+    "face": ("Your face", "当前头像"),
+    "light": ("Darker - lighter", "更暗 - 更亮"),
+    "warm": ("Colder - warmer", "更冷 - 更暖"),
+    "turn": ("To the left - to the right", "偏左 - 偏右"),
+    "ends": ("Darker, lighter, colder, warmer, left, right", "更暗、更亮、更冷、更暖、左、右"),
+    "hair": ("Hair", "头发"),
+    "eyes": ("Eyes", "眼睛"),
+    "reset": ("Undo changes", "撤销改动"),
+    "pin": ("Pin it", "钉住"),
+    "more": ("More like this", "更多相似的"),
+    "near": ("How far from it", "相差多远"),
+    "pins": ("Pinned faces: click one to play with it", "钉住的头像：点击一张来玩"),
+    "unpin": ("Remove the pins", "全部取消"),
+    "sum": ("Sum of pinned faces, by their places: 1 - 2 + 3", "钉住的头像相加减，写第几张：1 - 2 + 3"),
+    "mix": ("Mix", "混合"),
+    "seconds": ("Seconds", "秒"),
+    "format": ("Format", "格式"),
+    "morph": ("Film of the pinned faces", "钉住的头像做成短片"),
+    "film": ("The film", "短片"),
+    "picture": ("A picture of your own", "自己的图片"),
+    "invert": ("Find the face most like it", "寻找最像的头像"),
+    "save_face": ("Save the face", "保存当前头像"),
+    "save_pins": ("Save the pins", "保存钉住的头像"),
+    "save_wall": ("Save the wall", "保存头像墙"),
+    "saved": ("Saved file", "保存的文件"),
+    "command": ("The same as a command", "对应的命令"),
+}
+"""What the page says, in English and Chinese; the browser's language decides."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """What one page shows: the wall, the face that was chosen, what was made of it, and the pins."""
+
+    wall: tuple[Face, ...] = ()
+    chosen: Face | None = None
+    moved: Face | None = None
+    pins: tuple[Face, ...] = ()
+
+    @property
+    def face(self) -> Face:
+        """The face that is shown; a ConfigError where none was chosen."""
+        if self.moved is None:
+            raise ConfigError("no face is chosen; click one on the wall")
+        return self.moved
+
+
+def slider(least: float, most: float, first: float, step: float, **more: Any) -> gr.Slider:
+    """A slider that takes what people type: nothing is its first value, too much its end."""
+
+    def taken(payload: float | None) -> float:
+        return round(min(max(float(first if payload is None else payload), least), most), 3)
+
+    made = gr.Slider(least, most, first, step=step, buttons=[], **more)
+    made.preprocess = taken  # a subclass would make gradio write a file beside this one
+    return made
+
+
+def whole_number(**more: Any) -> gr.Number:
+    """A number from 0 on that takes what people type, in the same way."""
+    made = gr.Number(0, precision=0, **more)
+    made.preprocess = lambda payload: int(min(max(float(payload or 0), 0), 2**53))
+    return made
+
+
+def picture_file(**more: Any) -> gr.Image:
+    """A picture that is taken as the file it is: the program reads it, and says what is wrong with it."""
+    made = gr.Image(sources=["upload", "clipboard"], buttons=[], **more)
+    made.preprocess = lambda payload: None if payload is None else payload.path
+    return made
+
+
+def told(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Show what a user can put right as a message on the page."""
+
+    @functools.wraps(work)
+    def wrapped(*values: Any, **more: Any) -> Any:
+        try:
+            with enough_memory("out of memory; stop other programs that use it"):
+                return work(*values, **more)
+        except UserError as error:
+            said = str(error)
+        except OSError as error:
+            said = f"a file could not be written: {error.strerror or error}; make room in the temporary folder"
+        except StoppedError:
+            said = "the studio is closing"
+        except IndexError:
+            said = "the page is older than the studio; load it again"
+        raise gr.Error(said, print_exception=False)
+
+    return wrapped
+
+
+def build(studio: Studio, folder: Path) -> gr.Blocks:
+    """Lay the page out, and say what each part of it does; files to download go into a folder."""
+    say, first = words(), studio.names()[0]
+    still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
+    hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "contain"}
+
+    with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
+        session = gr.State(Session())
+        with gr.Row(equal_height=True):
+            name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator")
+            seed = whole_number(label=say("seed"), elem_id="seed")
+            std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
+            best = gr.Dropdown(list(BEST_OF), value=WALL, label=say("best"), elem_id="best")
+            known = bool(studio.sampler(first).classes.vocabulary)
+            classes = gr.Textbox(label=say("classes"), max_length=200, elem_id="classes", visible=known)
+        with gr.Row():
+            draw = gr.Button(say("draw"), variant="primary", elem_id="draw")
+            further = gr.Button(say("next"), elem_id="next")
+            save_wall = gr.Button(say("save_wall"), elem_id="save-wall")
+        with gr.Row():
+            with gr.Column(scale=3, min_width=380):
+                wall = gr.Gallery(label=say("wall"), elem_id="wall", columns=6, height=500, **hung)
+                pins = gr.Gallery(
+                    label=say("pins"), elem_id="pins", columns=PINS, height=130, fit_columns=False, **hung
+                )
+                with gr.Row():
+                    unpin = gr.Button(say("unpin"), elem_id="unpin")
+                    save_pins = gr.Button(say("save_pins"), elem_id="save-pins")
+                with gr.Row(equal_height=True):
+                    total = gr.Textbox("1 + 2", label=say("sum"), max_length=200, elem_id="sum")
+                    mix = gr.Button(say("mix"), elem_id="mix")
+                with gr.Row(equal_height=True):
+                    seconds = slider(1, 20, 6, 1, label=say("seconds"), elem_id="seconds")
+                    suffix = gr.Dropdown(FILMS, value=FILMS[0], label=say("format"), elem_id="format")
+                    film_it = gr.Button(say("morph"), elem_id="morph")
+                film = gr.Image(
+                    label=say("film"), elem_id="film", type="filepath", buttons=[], interactive=False, height=300
+                )
+            with gr.Column(scale=2, min_width=340):
+                face = gr.Image(label=say("face"), elem_id="face", height=400, **still)
+                with gr.Row():
+                    reset = gr.Button(say("reset"), elem_id="reset")
+                    pin = gr.Button(say("pin"), elem_id="pin")
+                    save = gr.Button(say("save_face"), elem_id="save-face")
+                sliders = [slider(-1, 1, 0, 0.1, label=say(one), elem_id=one) for one in SLIDERS]
+                with gr.Row():
+                    colours = [
+                        gr.Dropdown([AS_IS, *studio.colours[one]], value=AS_IS, label=say(one), elem_id=one)
+                        for one in LABELS
+                    ]
+                ends = gr.Image(label=say("ends"), elem_id="ends", height=170, **still)
+                with gr.Row(equal_height=True):
+                    near = slider(0.1, 1, 0.4, 0.1, label=say("near"), elem_id="near")
+                    more = gr.Button(say("more"), elem_id="more")
+                picture = picture_file(label=say("picture"), elem_id="picture", height=200)
+                invert = gr.Button(say("invert"), elem_id="invert")
+        command = gr.Textbox(label=say("command"), elem_id="command", buttons=["copy"], interactive=False)
+        saved = gr.File(label=say("saved"), elem_id="saved", interactive=False, file_count="multiple")
+
+        changes = [*sliders, *colours]
+        chosen = [session, face, ends, *changes, command]
+
+        @told
+        def on_draw(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
+            classes = (classes or "").strip()
+            faces = studio.wall(name, seed, WALL, std, best, classes)
+            options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
+            options += [f"--gen_search_num={best}"] if best > WALL else []
+            now = dataclasses.replace(now, wall=tuple(faces))
+            return now, pictures(studio, faces), studio.command(name, *options)
+
+        @told
+        def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
+            seed += max(WALL, best)
+            return seed, *on_draw(now, name, seed, std, best, classes)
+
+        @told
+        def on_name(name: str) -> Any:
+            return gr.update(visible=bool(studio.sampler(name).classes.vocabulary), value="")
+
+        def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
+            """Begin to play with a face."""
+            now = dataclasses.replace(now, chosen=one, moved=one)
+            shown, plain = (
+                enlarged(studio.pixels([one], quick=True)[0]),
+                [0 for _ in sliders] + [AS_IS for _ in colours],
+            )
+            said = studio.command(one.generator, *(options or one.words))
+            return now, shown, grid(studio.ends(one), 2 * len(SLIDERS)), *plain, said
+
+        @told
+        def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
+            return begun(now, now.wall[int(event.index)])  # pyright: ignore[reportArgumentType]
+
+        @told
+        def on_pins(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
+            return begun(now, now.pins[int(event.index)])  # pyright: ignore[reportArgumentType]
+
+        @told
+        def on_change(now: Session, *values: Any) -> tuple[Any, ...]:
+            one = now.chosen or now.face
+            moves = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
+            wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
+            moved = studio.moved(one, moves, wanted)
+            options = [f"--{of}={share:g}" for of, share in moves.items()]
+            options += [f"--{of}={colour}" for of, colour in wanted.items()]
+            now = dataclasses.replace(now, moved=moved)
+            said = [*one.words, *options] if one.seed is not None else one.words  # the saved face has been moved
+            shown = enlarged(studio.pixels([moved], quick=True)[0])
+            return now, shown, studio.command(one.generator, *said)
+
+        @told
+        def on_reset(now: Session) -> tuple[Any, ...]:
+            return begun(now, now.chosen or now.face)
+
+        @told
+        def on_pin(now: Session) -> tuple[Any, ...]:
+            if len(now.pins) == PINS:
+                raise ConfigError(f"at most {PINS} faces can be pinned; remove the pins first")
+            now = dataclasses.replace(now, pins=(*now.pins, now.face))
+            shown = [enlarged(studio.pixels([one], quick=True)[0]) for one in now.pins]
+            return now, [(one, str(i)) for i, one in enumerate(shown, 1)]
+
+        def on_unpin(now: Session) -> tuple[Any, ...]:
+            return dataclasses.replace(now, pins=()), []
+
+        @told
+        def on_more(now: Session, share: float) -> tuple[Any, ...]:
+            one = now.face
+            faces = studio.neighbours(one, WALL, share)
+            options = [*one.words, *([] if one.seed is not None else one.drawn), f"--vary={share:g}", f"--nogen {WALL}"]
+            now = dataclasses.replace(now, wall=tuple(faces))
+            return now, pictures(studio, faces), studio.command(one.generator, *options)
+
+        @told
+        def on_mix(now: Session, text: str) -> tuple[Any, ...]:
+            one, options = studio.mixed(now.pins, text)
+            return begun(now, one, *options)
+
+        @told
+        def on_film(now: Session, seconds: float, suffix: str) -> tuple[Any, ...]:
+            path = place(folder) / f"morph{suffix if suffix in FILMS else FILMS[0]}"
+            options = studio.film(now.pins, seconds, path)
+            options += [] if suffix == FILMS[0] else [f"--gen_img={path.name}"]
+            shown = None if suffix == ".mp4" else str(path)
+            return shown, [str(path)], studio.command(now.pins[0].generator, *options)
+
+        @told
+        def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
+            if path is None:
+                raise ConfigError("there is no picture yet; drop one on the field above")
+            one, found = studio.inverted(name, Path(path))
+            gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
+            return begun(now, one, "--invert=PICTURE")
+
+        @told
+        def on_save(now: Session) -> list[str]:
+            one = now.face
+            path = place(folder) / ("face.png" if one.seed is None else f"face-{one.seed:08d}.png")
+            studio.save([one], path)
+            return [str(path)]
+
+        @told
+        def on_save_wall(now: Session) -> list[str]:
+            path = place(folder) / "result.png"
+            studio.save(now.wall, path)
+            return [str(path)]
+
+        @told
+        def on_save_pins(now: Session) -> list[str]:
+            paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(now.pins, 1)]
+            for one, path in zip(now.pins, paths, strict=True):
+                studio.save([one], path)
+            return list(map(str, paths))
+
+        # Two faces at once are not quicker than one after the other; long work leaves the sliders free.
+        quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 2, "api_visibility": "private"}
+        long: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 1, "api_visibility": "private"}
+        asked = [session, name, seed, std, best, classes]
+        for event in (draw.click, blocks.load):
+            event(on_draw, asked, [session, wall, command], **quick)
+        further.click(on_next, asked, [seed, session, wall, command], **quick)
+        blocks.load(lambda: gr.update(choices=studio.names()), None, name, **quick)
+        name.focus(lambda: gr.update(choices=studio.names()), None, name, show_progress="hidden", **quick)
+        name.change(on_name, name, classes, **quick)
+        wall.select(on_wall, session, chosen, **quick)
+        pins.select(on_pins, session, chosen, **quick)
+        for part in changes:
+            of_part: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden", **quick}
+            part.input(on_change, [session, *changes], [session, face, command], **of_part)
+        reset.click(on_reset, session, chosen, **quick)
+        pin.click(on_pin, session, [session, pins], **quick)
+        unpin.click(on_unpin, session, [session, pins], **quick)
+        more.click(on_more, [session, near], [session, wall, command], **quick)
+        mix.click(on_mix, [session, total], chosen, **quick)
+        film_it.click(on_film, [session, seconds, suffix], [film, saved, command], **long)
+        invert.click(on_invert, [session, name, picture], chosen, **long)
+        for button, work in ((save, on_save), (save_wall, on_save_wall), (save_pins, on_save_pins)):
+            button.click(work, session, saved, **quick).success(None, js=OPEN)
+    return blocks
+
+
+def pictures(studio: Studio, faces: Sequence[Face]) -> list[tuple[np.ndarray, str]]:
+    """Faces with what is written below them: their seeds."""
+    captions = ["" if face.seed is None else str(face.seed) for face in faces]
+    return list(zip(map(enlarged, studio.pixels(faces)), captions, strict=True))
+
+
+def place(folder: Path) -> Path:
+    """A new folder for a file to download; the oldest ones are deleted."""
+    old = sorted(folder.glob("saved-*"), key=lambda path: path.stat().st_mtime)
+    for path in old[:-SAVED]:
+        shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="saved-", dir=folder))
+
+
+def words() -> gr.I18n:
+    """The words of the page in the browser's language."""
+    english, chinese = ({key: both[i] for key, both in WORDS.items()} for i in (0, 1))
+    return gr.I18n(**{"en": english, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})
+
+
+def looks() -> dict[str, Any]:
+    """What the page looks like and says, for its launch; fonts are those of the machine."""
+    theme = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    return {"theme": theme, "css": STYLE, "i18n": words()}

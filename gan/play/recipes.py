@@ -1,0 +1,182 @@
+"""The recipe of a picture: which latents of which generator it shows. A PNG carries it, so that it can be made again.
+
+A recipe is read with suspicion: a picture may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from config import ConfigError
+from gan import images
+from gan.files import printable
+from gan.quality.sampling import Sampler
+
+KEYWORD = "face-recipe"  # of the text in a PNG
+VERSION = 1
+MOST = 1024  # faces in a recipe
+FARTHEST = 1000.0  # greatest number in a latent; one is about 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The latents (N, nz) of the faces in a picture, and how it is laid out.
+
+    Args:
+        generator: the generator's digest, see `Sampler.digest`.
+        latents: what the generator got, float32, on the CPU.
+        columns: of a grid; None for as square as it gets.
+        seeds: of the faces, where they have some; for a reader only.
+    """
+
+    generator: str
+    latents: Tensor
+    columns: int | None = None
+    seeds: Sequence[int] = ()
+
+    def text(self) -> dict[str, str]:
+        """What a PNG carries, by keyword."""
+        numbers = self.latents.cpu().numpy().astype("<f4").tobytes()
+        content = {
+            "version": VERSION,
+            "generator": self.generator,
+            "seeds": list(self.seeds),
+            "columns": self.columns,
+            "nz": self.latents.shape[1],
+            "latents": base64.b64encode(numbers).decode(),
+        }
+        return {KEYWORD: json.dumps(content)}
+
+
+def read(path: Path) -> Recipe:
+    """Read the recipe of a PNG.
+
+    Raises:
+        ConfigError: it cannot be read, has no recipe, or one that makes no sense.
+    """
+    shown = printable(str(path))
+    try:
+        text = images.text_of(path, KEYWORD)
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read as a picture ({error}); give a PNG of generate.py") from error
+    if text is None:
+        raise ConfigError(
+            f"{shown}: has no recipe; only the PNG files that generate.py wrote have one, and programs that change "
+            "pictures drop it"
+        )
+    try:
+        content = json.loads(text)
+        recipe = _checked(content) if content["version"] == VERSION else None
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError, binascii.Error) as error:
+        raise ConfigError(f"{shown}: its recipe is damaged; take another copy of the picture") from error
+    if recipe is None:
+        raise ConfigError(f"{shown}: its recipe is of another version of this program; update the program")
+    return recipe
+
+
+def _checked(content: Any) -> Recipe:
+    """A recipe of what was read; a ValueError, TypeError or KeyError where it makes no sense."""
+    numbers = np.frombuffer(base64.b64decode(content["latents"], validate=True), "<f4").astype(np.float32)
+    latents = torch.from_numpy(numbers.reshape(-1, int(content["nz"])))
+    columns = None if content["columns"] is None else int(content["columns"])
+    seeds = [int(seed) for seed in content["seeds"]]
+    if (
+        not 1 <= len(latents) <= MOST
+        or not (np.abs(numbers) <= FARTHEST).all()
+        or columns not in (None, *range(1, MOST))
+    ):
+        raise ValueError("out of range")
+    return Recipe(str(content["generator"]), latents, columns, seeds)
+
+
+def of(sampler: Sampler, path: Path) -> Recipe:
+    """The recipe of a PNG that this generator made.
+
+    Raises:
+        ConfigError: as `read`, or another generator made it.
+    """
+    recipe = read(path)
+    if recipe.generator != sampler.digest or recipe.latents.shape[1] != sampler.model.nz:
+        raise ConfigError(
+            f"{printable(str(path))}: was made by another generator ({printable(recipe.generator[:16])}) than this one "
+            f"({sampler.digest}); name the one that made it with --checkpoint"
+        )
+    return recipe
+
+
+def point(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """The latent of one face (1, nz) that a user names by its seed or by a PNG with its recipe.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d{1,16}", text):
+        return sampler.latents([int(text)], mean, std).cpu()
+    recipe = of(sampler, Path(text))
+    if len(recipe.latents) != 1:
+        raise ConfigError(
+            f"{printable(text)}: shows {len(recipe.latents)} faces; give one of them by its seed, or as a single PNG, "
+            "which --outdir writes"
+        )
+    return recipe.latents
+
+
+def neighbours(latent: Tensor, n: int, share: float, std: float = 1.0) -> Tensor:
+    """Latents near to one: (n, nz), itself first, the others with a share from 0 to 1 of what is random.
+
+    Where `share` is 1 nothing is left of the face. What is added depends on its place among them alone.
+    """
+    kept = math.sqrt(1 - share**2)
+    noise = [np.random.default_rng([i, *b"vary"]).standard_normal(latent.shape[1], np.float32) for i in range(1, n)]
+    others = [kept * latent + share * std * torch.from_numpy(one) for one in noise]
+    return torch.cat([latent, *others])
+
+
+def mixed(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """The latent (1, nz) of a sum such as `12 - 7 + 30`, of seeds and of PNG files, see `total`.
+
+    Raises:
+        ConfigError: the text is no sum, a face is not known, or nothing is left.
+    """
+    return total(text, lambda word: point(sampler, word, mean, std))
+
+
+def total(text: str, latent: Callable[[str], Tensor]) -> Tensor:
+    """The sum of latents (1, nz), as long as they are on average; `latent` reads a term.
+
+    Raises:
+        ConfigError: the text is no sum, or nothing is left.
+    """
+    signs, words = terms(text)
+    latents = [latent(word) for word in words]
+    total = torch.stack([one if sign == "+" else -one for sign, one in zip(signs, latents, strict=True)]).sum(0)
+    length, lengths = total.norm(), torch.stack(latents).norm(dim=2)
+    if length <= 1e-3 * lengths.mean():
+        raise ConfigError(f"--mix: nothing is left of {text!r}; add a face that is not taken away again")
+    return total * (lengths.mean() / length)
+
+
+def terms(text: str) -> tuple[list[str], list[str]]:
+    """The signs and the terms of a sum; a ConfigError where a text is none."""
+    spaced = re.sub(r"\s*([+-])\s*", r" \1 ", text) if re.fullmatch(r"[\d\s+-]+", text) else text
+    first, *others = re.split(r"\s+([+-])\s+", spaced.strip())
+    words = [first, *others[1::2]]
+    if not others or not all(re.match(r"[^\s+-]", word) for word in words):
+        raise ConfigError(
+            f"--mix: expected a sum of faces, such as '12 - 7 + 30', seeds or PNG files with blanks around the signs; "
+            f"got {text!r}"
+        )
+    return ["+", *others[::2]], words

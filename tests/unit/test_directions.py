@@ -1,0 +1,104 @@
+"""Directions: what is found moves what it is called after, and no more than is asked."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from config import RELEASED, ConfigError, ModelConfig
+from gan.play import directions
+from gan.play.directions import Directions
+from gan.quality import sampling
+from gan.quality.sampling import Sampler
+
+CPU = torch.device("cpu")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=12, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+
+
+class Known(nn.Module):
+    """A generator whose latent's first number is the face's lightness, the second its warmth, the third its lean."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        x = torch.linspace(-1, 1, 32)
+        faces = 0.2 * z[:, 0, None, None, None].expand(-1, 3, 32, 32)
+        faces = faces + 0.2 * z[:, 1, None, None, None] * torch.tensor([0.587, 0, -0.299])[None, :, None, None]
+        return (faces + 0.1 * z[:, 2, None, None, None] * x).clamp(-1, 1)
+
+
+@pytest.fixture(scope="module")
+def known() -> Sampler:
+    return Sampler(Known(), None, MODEL, CPU)
+
+
+@pytest.fixture(scope="module")
+def found(known: Sampler) -> Directions:
+    return directions.find(known)
+
+
+def test_each_slider_is_the_number_of_the_latent_that_makes_it(found: Directions) -> None:
+    for place, name in enumerate(("light", "warm")):
+        assert found.sliders[name].abs().argmax() == place
+        assert found.sliders[name][place] > 0.95
+    assert found.sliders["turn"].norm() == pytest.approx(1)
+    assert found.sliders["turn"].abs().argmax() == 2
+
+
+def test_a_slider_moves_what_it_is_called_after_and_keeps_lengths(known: Sampler, found: Directions) -> None:
+    latents = known.latents(range(50))
+    darker, lighter = (found.move(latents, {"light": share}) for share in (-1.0, 1.0))
+    torch.testing.assert_close(lighter.norm(dim=1), latents.norm(dim=1))
+    before, after = (
+        torch.cat([directions.light_and_warmth(faces) for faces in known.draw(some)]) for some in (darker, lighter)
+    )
+    assert ((after - before)[:, 0] > 0.1).all()
+    assert ((after - before)[:, 1].abs() < 0.05).all()
+    assert torch.equal(
+        found.move(latents, {}), torch.nn.functional.normalize(latents, dim=1) * latents.norm(dim=1, keepdim=True)
+    )
+
+
+def test_measures_are_what_they_say() -> None:
+    grey, red = np.full((1, 8, 8, 3), 128, np.uint8), np.zeros((1, 8, 8, 3), np.uint8)
+    red[..., 0] = 255
+    assert directions.light_and_warmth(grey)[0].tolist() == pytest.approx([128 / 255, 0], abs=1e-5)
+    assert directions.light_and_warmth(red)[0].tolist() == pytest.approx([0.299, 1], abs=1e-5)
+    assert directions.light_and_warmth(grey[..., :1])[0].tolist() == pytest.approx([128 / 255, 0], abs=1e-5)
+    some = np.random.default_rng(0).integers(0, 256, (3, 96, 96, 3), np.uint8)
+    halves = directions.asymmetry(some)
+    torch.testing.assert_close(directions.asymmetry(some[:, :, ::-1].copy()), -halves)
+    assert halves.shape == (3, directions.SQUARES**2 // 2)
+
+
+def test_regression_finds_what_depends_and_freed_holds_the_others() -> None:
+    latents = torch.randn(500, 6, generator=torch.Generator().manual_seed(0))
+    weights = torch.tensor([[3.0, 0, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0]])
+    depends = directions.regression(latents, latents @ weights.T)
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(depends, dim=1), torch.nn.functional.normalize(weights, dim=1), rtol=0, atol=0.05
+    )
+    alone = directions.freed(weights[1], weights[:1])
+    torch.testing.assert_close(alone, torch.tensor([0.0, 1, 0, 0, 0, 0]))
+
+
+def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair() -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    found = directions.of(sampler, lambda n: pytest.fail("they were looked for"))
+    latents = sampler.latents(range(9100, 9106)).cpu()
+    column, code = found.code("hair", "Blue")
+    assert found.guesser.vocabulary[column][code] == "blue"
+    recoloured = found.recolour(sampler, latents, column, code)
+    torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
+    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(next(sampler.draw(recoloured)))
+    assert (codes[:, column] == code).sum() >= 5
+    assert torch.equal(found.recolour(sampler, latents[2:3], column, code)[0], recoloured[2])  # whatever is beside it
+    assert torch.equal(
+        found.recolour(sampler, recoloured, column, code)[codes[:, column] == code][0],
+        recoloured[codes[:, column] == code][0],
+    )
+
+
+def test_an_unknown_colour_is_one_line(found: Directions) -> None:
+    with pytest.raises(ConfigError, match=r"--hair: no colour is called 'bleu'; did you mean blue\?"):
+        found.code("hair", "bleu")

@@ -1,0 +1,103 @@
+"""The studio without its page: generators at hand, and commands that say what is shown."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from config import RELEASED, CheckpointError, ConfigError, ModelConfig
+from gan import checkpoint
+from gan.play.studio import Face, Studio
+from gan.training import ema
+from model import Discriminator, Generator
+
+CPU = torch.device("cpu")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+
+
+def write(path: Path, seed: int = 0) -> None:
+    torch.manual_seed(seed)
+    weights = {"ema": ema.average_of(Generator(MODEL)).state_dict(), "discriminator": Discriminator(MODEL).state_dict()}
+    described = {name: getattr(MODEL, name) for name in MODEL.__dataclass_fields__}
+    checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, **weights})
+
+
+@pytest.fixture
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
+    monkeypatch.chdir(tmp_path)
+    for name, age in {"old/best.pt": 30, "new/best.pt": 20, "new/latest.pt": 10}.items():
+        path = tmp_path / "checkpoints" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    (tmp_path / "checkpoints/new/.latest.pt.7.pt").touch()
+    return Studio(RELEASED, CPU)
+
+
+def test_every_checkpoint_is_at_hand_the_newest_first(studio: Studio) -> None:
+    assert studio.names() == ["released", "new/latest.pt", "new/best.pt", "old/best.pt"]
+    assert studio.command("new/latest.pt", "--seeds=3") == (
+        "python generate.py --checkpoint=checkpoints/new/latest.pt --seeds=3"
+    )
+    for name in ("new/.latest.pt.7.pt", "../secret.pt", "/etc/passwd", ""):
+        with pytest.raises(CheckpointError, match="no generator is called"):
+            studio.sampler(name)
+
+
+def test_a_run_that_trains_is_loaded_again(studio: Studio) -> None:
+    before = studio.sampler("new/latest.pt")
+    assert studio.sampler("new/latest.pt") is before
+    write(Path("checkpoints/new/latest.pt"), seed=1)
+    assert studio.sampler("new/latest.pt").digest != before.digest
+
+
+def test_a_checkpoint_that_is_asked_for_comes_first_and_a_missing_one_is_said(tmp_path: Path) -> None:
+    write(tmp_path / "mine.pt")
+    assert Studio(tmp_path / "mine.pt", CPU).names()[0] == "mine.pt"
+    with pytest.raises(CheckpointError, match=r"nothing\.pt: no such checkpoint"):
+        Studio(tmp_path / "nothing.pt", CPU).sampler("nothing.pt")
+
+
+def test_a_sum_and_a_film_are_named_by_seeds_as_far_as_they_lead_to_the_faces(studio: Studio, tmp_path: Path) -> None:
+    wall = studio.wall("old/best.pt", 5, 4, 1.0, 4, "")
+    one, options = studio.mixed(wall, "1 - 3")
+    assert options == ['--mix="5 - 7"']
+    assert one.words == ["--like=face.png"]
+    moved = studio.mixed([wall[0], one], "1 + 2")[1]
+    assert moved == ['--mix="5 + pin-2.png"']
+    clean = studio.wall("old/best.pt", 5, 2, 0.7, 2, "")
+    assert studio.mixed(clean, "1 + 2")[1] == ['--mix="5 + 6"', "--gen_std=0.7"]
+    assert studio.mixed([wall[0], clean[0]], "1 + 2")[1] == ['--mix="5 + pin-2.png"']
+    assert studio.film(wall[:2], 0.2, tmp_path / "a.webp") == ["--morph=5,6", "--seconds=0.2"]
+    assert (tmp_path / "a.webp").stat().st_size > 100
+
+
+@pytest.mark.parametrize("text", ["0 + 1", "1 + 5", "0000000012 + 1", "one + two", "1", "1 + ../1.png"])
+def test_a_sum_of_what_is_not_pinned_is_refused(studio: Studio, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"no face is pinned at|expected a sum"):
+        studio.mixed(studio.wall("old/best.pt", 0, 4, 1.0, 4, ""), text)
+
+
+def test_faces_of_two_generators_do_not_mix(studio: Studio) -> None:
+    pins = [studio.wall(name, 0, 1, 1.0, 1, "")[0] for name in ("released", "old/best.pt")]
+    with pytest.raises(ConfigError, match="of several generators"):
+        studio.mixed(pins, "1 + 2")
+    with pytest.raises(ConfigError, match="no face is pinned"):
+        studio.mixed([], "1 + 2")
+    with pytest.raises(ConfigError, match="pin two or more"):
+        studio.film(pins[:1], 1, Path("a.webp"))
+
+
+def test_neighbours_lose_the_seed_but_the_first(studio: Studio) -> None:
+    wall = studio.wall("old/best.pt", 5, 1, 1.0, 1, "")
+    near = studio.neighbours(wall[0], 3, 0.4)
+    assert [face.seed for face in near] == [5, None, None]
+    assert near[0] is wall[0]
+
+
+def test_a_face_says_how_it_was_drawn() -> None:
+    z = torch.zeros(1, 20)
+    assert Face("released", z, 3).words == ["--seeds=3"]
+    assert Face("released", z, 3, 0.7, "hair:blue").words == ["--seeds=3", "--gen_std=0.7", "--class=hair:blue"]
+    assert Face("released", z, 3, 1.0, "hair:a $b").words == ["--seeds=3", "--class='hair:a $b'"]
