@@ -1046,7 +1046,7 @@ def test_classes_of_the_same_name_go_on_in_other_networks() -> None:
     given = before.state_dict()
     after.load_state_dict(with_own_classes(given, after.state_dict(), VOCABULARY, other))
     found = after.state_dict()
-    for module in ("classes", "projected.classes.0", "projected.classes.2"):
+    for module in ("projected.classes.0", "projected.classes.1", "projected.classes.2"):
         eyes, mood, hair = (found[f"{module}.{column}.weight"] for column in range(3))
         assert torch.equal(eyes[2], given[f"{module}.1.weight"][1])
         assert torch.equal(hair[1], given[f"{module}.0.weight"][2])
