@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import tempfile
@@ -58,7 +59,9 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
-        studio.closing.set()  # ends long work
+        studio.close()
+        logging.getLogger("uvicorn.error").disabled = True  # it would tell that pages are still open, at length
+        blocks.server.force_exit = True
         blocks.close(verbose=False)
 
 

@@ -466,7 +466,7 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
     if rejected:
         name, why = rejected[0].split("\t")
         raise DataError(f"{printable(str(path.parent / name))}: cannot be read as a picture ({why}); give another one")
-    return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels)
+    return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels).copy()
 
 
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:

@@ -112,13 +112,14 @@ def picture_file(**more: Any) -> gr.Image:
     return made
 
 
-def told(work: Callable[..., Any]) -> Callable[..., Any]:
+def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
     """Show what a user can put right as a message on the page."""
 
     @functools.wraps(work)
     def wrapped(*values: Any, **more: Any) -> Any:
         try:
-            with enough_memory("out of memory; stop other programs that use it"):
+            with studio.working(), enough_memory("out of memory; stop other programs that use it"):
+                studio.going_on(0)
                 return work(*values, **more)
         except UserError as error:
             said = str(error)
@@ -135,7 +136,7 @@ def told(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def build(studio: Studio, folder: Path) -> gr.Blocks:
     """Lay the page out, and say what each part of it does; files to download go into a folder."""
-    say, first = words(), studio.names()[0]
+    say, first, on_page = words(), studio.names()[0], functools.partial(told, studio)
     still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
     hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "contain"}
 
@@ -195,7 +196,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         changes = [*sliders, *colours]
         chosen = [session, face, ends, *changes, command]
 
-        @told
+        @on_page
         def on_draw(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
             classes = (classes or "").strip()
             faces = studio.wall(name, seed, WALL, std, best, classes)
@@ -204,12 +205,12 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             now = dataclasses.replace(now, wall=tuple(faces))
             return now, pictures(studio, faces), studio.command(name, *options)
 
-        @told
+        @on_page
         def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
             seed += max(WALL, best)
             return seed, *on_draw(now, name, seed, std, best, classes)
 
-        @told
+        @on_page
         def on_name(name: str) -> Any:
             return gr.update(visible=bool(studio.sampler(name).classes.vocabulary), value="")
 
@@ -223,15 +224,15 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             said = studio.command(one.generator, *(options or one.words))
             return now, shown, grid(studio.ends(one), 2 * len(SLIDERS)), *plain, said
 
-        @told
+        @on_page
         def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
             return begun(now, now.wall[int(event.index)])  # pyright: ignore[reportArgumentType]
 
-        @told
+        @on_page
         def on_pins(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
             return begun(now, now.pins[int(event.index)])  # pyright: ignore[reportArgumentType]
 
-        @told
+        @on_page
         def on_change(now: Session, *values: Any) -> tuple[Any, ...]:
             one = now.chosen or now.face
             moves = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
@@ -244,11 +245,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             shown = enlarged(studio.pixels([moved], quick=True)[0])
             return now, shown, studio.command(one.generator, *said)
 
-        @told
+        @on_page
         def on_reset(now: Session) -> tuple[Any, ...]:
             return begun(now, now.chosen or now.face)
 
-        @told
+        @on_page
         def on_pin(now: Session) -> tuple[Any, ...]:
             if len(now.pins) == PINS:
                 raise ConfigError(f"at most {PINS} faces can be pinned; remove the pins first")
@@ -259,7 +260,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def on_unpin(now: Session) -> tuple[Any, ...]:
             return dataclasses.replace(now, pins=()), []
 
-        @told
+        @on_page
         def on_more(now: Session, share: float) -> tuple[Any, ...]:
             one = now.face
             faces = studio.neighbours(one, WALL, share)
@@ -267,12 +268,12 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             now = dataclasses.replace(now, wall=tuple(faces))
             return now, pictures(studio, faces), studio.command(one.generator, *options)
 
-        @told
+        @on_page
         def on_mix(now: Session, text: str) -> tuple[Any, ...]:
             one, options = studio.mixed(now.pins, text)
             return begun(now, one, *options)
 
-        @told
+        @on_page
         def on_film(now: Session, seconds: float, suffix: str) -> tuple[Any, ...]:
             path = place(folder) / f"morph{suffix if suffix in FILMS else FILMS[0]}"
             options = studio.film(now.pins, seconds, path)
@@ -280,7 +281,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             shown = None if suffix == ".mp4" else str(path)
             return shown, [str(path)], studio.command(now.pins[0].generator, *options)
 
-        @told
+        @on_page
         def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
             if path is None:
                 raise ConfigError("there is no picture yet; drop one on the field above")
@@ -288,20 +289,20 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
             return begun(now, one, "--invert=PICTURE")
 
-        @told
+        @on_page
         def on_save(now: Session) -> list[str]:
             one = now.face
             path = place(folder) / ("face.png" if one.seed is None else f"face-{one.seed:08d}.png")
             studio.save([one], path)
             return [str(path)]
 
-        @told
+        @on_page
         def on_save_wall(now: Session) -> list[str]:
             path = place(folder) / "result.png"
             studio.save(now.wall, path)
             return [str(path)]
 
-        @told
+        @on_page
         def on_save_pins(now: Session) -> list[str]:
             paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(now.pins, 1)]
             for one, path in zip(now.pins, paths, strict=True):

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
 KEPT = 3  # generators in memory
+PATIENCE = 60.0  # seconds for what is under way to end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Studio:
     def __init__(self, first: Path, device: torch.device) -> None:
         self.typed = {} if first == RELEASED else {first.name: first}
         self.device, self.loading, self.closing = device, threading.RLock(), threading.Event()
+        self.at_work, self.rested = 0, threading.Condition()
         self.loaded: dict[str, tuple[float, Sampler]] = {}
         self.found: dict[str, Directions] = {}
         self.guesser = colours.load(device)
@@ -116,6 +118,24 @@ class Studio:
             if name not in self.found:
                 self.found[name] = directions.of(sampler, self.going_on, self.guesser)
             return self.found[name]
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """A block that computes; `close` waits for it."""
+        with self.rested:
+            self.at_work += 1
+        try:
+            yield
+        finally:
+            with self.rested:
+                self.at_work -= 1
+                self.rested.notify_all()
+
+    def close(self) -> None:
+        """End what is under way: a process that ends while PyTorch computes in another thread crashes."""
+        self.closing.set()
+        with self.rested:
+            self.rested.wait_for(lambda: not self.at_work, PATIENCE)
 
     def going_on(self, done: int) -> None:
         """What long work calls now and then; ends it when the studio closes."""

@@ -33,7 +33,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = probe.getsockname()[1]
     words = [sys.executable, str(ROOT / "app.py"), "--nogpu", f"--port={port}"]
     temporary = tmp_path_factory.mktemp("temporary")
-    env = {**os.environ, "TMPDIR": str(temporary)}
+    env = {**os.environ, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1"}
     log = temporary.with_suffix(".log")
     with log.open("w") as out:
         studio = subprocess.Popen(words, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT)
@@ -45,12 +45,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}"
         studio.send_signal(signal.SIGINT)
-        assert studio.wait(60) == 0
+        try:
+            code = studio.wait(60)
+        except subprocess.TimeoutExpired:
+            studio.send_signal(signal.SIGABRT)  # says where each thread is
+            studio.wait(60)
+            pytest.fail(log.read_text())
+        assert code == 0, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
         assert list(folder.iterdir()) == []
         assert list(temporary.glob("studio-*")) == []
     finally:
         studio.kill()
+        studio.wait(60)
 
 
 @pytest.fixture

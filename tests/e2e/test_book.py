@@ -166,7 +166,7 @@ def test_every_size_trains_and_draws(size: int, arch: str, faces: Path, tmp_path
     said(run_here("train.py", *small, f"--data_path={faces}", *words))
     assert rows_of(tmp_path / "checkpoints/a")[-1]["step"] == 3
     said(run_here("generate.py", "--checkpoint=checkpoints/a", "--nogen=1", "--nogpu"))
-    assert picture(tmp_path / "result.png")[1] == (size + 4, size + 4)
+    assert picture(tmp_path / "result.png")[1] == (size, size)
 
 
 def test_residual_networks_train_go_on_and_draw(faces: Path, tmp_path: Path, run_here: Command) -> None:
