@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from gan import checkpoint
 
+clock = time.monotonic  # seconds
+
 
 def teach(network: nn.Module, loss: Callable[[], Tensor], minutes: float, lr: float, weight_decay: float) -> int:
     """Train a network, and leave it in eval(); `loss` is of a batch of its own. Returns the number of steps.
@@ -22,8 +24,8 @@ def teach(network: nn.Module, loss: Callable[[], Tensor], minutes: float, lr: fl
     The rate rises over 50 steps and falls to 0 along a cosine over the minutes.
     """
     optimizer = torch.optim.AdamW(network.train().parameters(), lr, weight_decay=weight_decay)
-    start, step, losses = time.monotonic(), 0, list[float]()
-    while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
+    start, step, losses = clock(), 0, list[float]()
+    while (done := (clock() - start) / (60 * minutes)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = lr * min(1, (step + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
         found = loss()
