@@ -477,14 +477,7 @@ class TrainConfig:
 
 
 LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess, and `generate.py` recolour
-VERBS = (
-    "seeds",
-    "like",
-    "mix",
-    "invert",
-    "morph",
-    "timelapse",
-)  # options that each say what to generate
+VERBS = ("seeds", "like", "mix", "invert", "morph", "timelapse")  # options that each say what to generate
 MOST_SEEDS = 1_000_000  # in one call
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that `generate.py` can write
 

@@ -85,7 +85,7 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
-        # With heads these alone tell classes: beside the plain logit too, samples lose variety.
+        # With heads these alone tell classes: beside the plain logit, too, FD was a tenth higher (docs/experiments.md).
         self.classes = embeddings(() if config.projected else config.vocabulary, widths[-1])
         self.projected = Projected(config.d_encoder, config.vocabulary) if config.projected else None
         self.patch = config.patch

@@ -52,7 +52,7 @@ def main() -> None:
     """Find, write, test."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", type=Path)
-    parser.add_argument("--sheet", type=Path, help="write a picture of four faces along every direction, and no more")
+    parser.add_argument("--sheet", type=Path, help="write a picture of three faces along every direction, and no more")
     parser.add_argument("--checkpoint", type=Path, default=RELEASED)
     parser.add_argument("--out", type=Path, default=DIRECTIONS)
     options = parser.parse_args()
@@ -69,12 +69,13 @@ def main() -> None:
 
 
 def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
-    """Four faces: as they are, at both ends of every slider, with every colour of hair and of eyes, a row each."""
-    latents = sampler.latents(range(3000, 3004)).cpu()
-    rows = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
+    """Three faces, three rows each: as it is, at both ends of every slider, with every colour of hair and of eyes."""
+    latents = sampler.latents([3000, 3001, 3002]).cpu()
+    ways = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
     for column, (_, *known) in enumerate(found.guesser.vocabulary):
-        rows += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
-    return images.grid(np.concatenate(list(sampler.draw(torch.cat(rows)))), 4)
+        ways += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
+    of_faces = torch.stack(ways, 1).flatten(0, 1)
+    return images.grid(np.concatenate(list(sampler.draw(of_faces))), len(ways) // 3)
 
 
 def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:

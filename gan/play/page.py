@@ -127,8 +127,6 @@ def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
             said = f"a file could not be written: {error.strerror or error}; make room in the temporary folder"
         except StoppedError:
             said = "the studio is closing"
-        except IndexError:
-            said = "the page is older than the studio; load it again"
         raise gr.Error(said, print_exception=False)
 
     return wrapped
@@ -217,20 +215,17 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
             """Begin to play with a face."""
             now = dataclasses.replace(now, chosen=one, moved=one)
-            shown, plain = (
-                enlarged(studio.pixels([one], quick=True)[0]),
-                [0 for _ in sliders] + [AS_IS for _ in colours],
-            )
-            said = studio.command(one.generator, *(options or one.words))
-            return now, shown, grid(studio.ends(one), 2 * len(SLIDERS)), *plain, said
+            shown, ends = enlarged(studio.pixels([one], quick=True)[0]), grid(studio.ends(one), 2 * len(SLIDERS))
+            plain = [0 for _ in sliders] + [AS_IS for _ in colours]
+            return now, shown, ends, *plain, studio.command(one.generator, *(options or one.words))
 
         @on_page
         def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
-            return begun(now, now.wall[int(event.index)])  # pyright: ignore[reportArgumentType]
+            return begun(now, clicked(now.wall, event))
 
         @on_page
         def on_pins(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
-            return begun(now, now.pins[int(event.index)])  # pyright: ignore[reportArgumentType]
+            return begun(now, clicked(now.pins, event))
 
         @on_page
         def on_change(now: Session, *values: Any) -> tuple[Any, ...]:
@@ -298,12 +293,16 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_save_wall(now: Session) -> list[str]:
+            if not now.wall:
+                raise ConfigError("the wall is empty; draw faces first")
             path = place(folder) / "result.png"
             studio.save(now.wall, path)
             return [str(path)]
 
         @on_page
         def on_save_pins(now: Session) -> list[str]:
+            if not now.pins:
+                raise ConfigError("no face is pinned; click one and pin it")
             paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(now.pins, 1)]
             for one, path in zip(now.pins, paths, strict=True):
                 studio.save([one], path)
@@ -334,6 +333,14 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         for button, work in ((save, on_save), (save_wall, on_save_wall), (save_pins, on_save_pins)):
             button.click(work, session, saved, **quick).success(None, js=OPEN)
     return blocks
+
+
+def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:
+    """The face of a gallery that was clicked; a ConfigError where the page shows what the studio has forgotten."""
+    place = int(event.index)  # pyright: ignore[reportArgumentType]
+    if not 0 <= place < len(faces):
+        raise ConfigError("the studio was started anew, or has forgotten this page; load it again")
+    return faces[place]
 
 
 def pictures(studio: Studio, faces: Sequence[Face]) -> list[tuple[np.ndarray, str]]:

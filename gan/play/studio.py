@@ -112,7 +112,7 @@ class Studio:
             return self.loaded[name][1]
 
     def directions(self, name: str) -> Directions:
-        """The directions of a generator; to find them takes a minute at first, but for the released one."""
+        """The directions of a generator; to find them takes a while, but for the released one."""
         with self.loading:
             sampler = self.sampler(name)
             if name not in self.found:

@@ -236,6 +236,8 @@ def test_what_is_typed_wrongly_is_said_or_taken_as_the_nearest(page: Page) -> No
     expect(page.get_by_text("no face is pinned")).to_be_visible(timeout=PATIENCE)
     page.locator("#save-face").click()
     expect(page.get_by_text("no face is chosen")).to_be_visible(timeout=PATIENCE)
+    page.locator("#save-pins").click()
+    expect(page.get_by_text("click one and pin it").nth(1)).to_be_visible(timeout=PATIENCE)
     before = choose(page, 0)
     set_slider(page, "light", 50)
     page.wait_for_function("document.querySelector('#command textarea').value.includes('--light=1')")

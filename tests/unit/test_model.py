@@ -668,6 +668,18 @@ def test_every_class_that_is_seen_is_learned_and_no_other() -> None:
         assert moved.tolist() == ([False, True, False] if name.endswith("0.weight") else [False, True, True])
 
 
+def test_a_generator_learns_its_classes_ten_times_as_fast_as_its_other_weights() -> None:
+    generator, codes, z = Generator(KNOWING), torch.tensor([[1, 2]]), torch.randn(1, 10)
+    optimizer = torch.optim.Adam(generator.parameters(), 1e-4)  # whose first step moves every weight by its rate
+    before = [p.detach().clone() for p in generator.main.parameters()]
+    generator(z, codes).square().sum().backward()
+    optimizer.step()
+    weights = torch.cat([(p - old).flatten() for p, old in zip(generator.main.parameters(), before, strict=True)])
+    assert weights.abs().max().item() == pytest.approx(1e-4, rel=0.01)
+    shift = (generator.conditioned(z, codes) - z).abs()
+    assert shift.max().item() == pytest.approx(2 * 10 * 1e-4, rel=0.01)  # two columns
+
+
 @pytest.mark.parametrize(
     "changes", [{"arch": "resnet"}, {"image_size": 48}, {"d_norm": "spectral"}, {"channels": 1}, {}]
 )
