@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from gan.play.directions import SLIDERS
 from gan.play.studio import Face, StoppedError, Studio
 
 WALL, PINS = 24, 8  # faces on the wall, and most that can be pinned
-BEST_OF = (24, 128, 512)
+BEST_OF = (WALL, 128, 512)
 FILMS = [suffix for suffix in morph.FILMS if suffix != ".mp4" or morph.has_av()]
 AS_IS = "-"  # in place of a colour
 SAVED = 50  # newest files to download that are kept
@@ -59,7 +60,7 @@ WORDS = {
     "format": ("Format", "格式"),
     "morph": ("Film of the pinned faces", "钉住的头像做成短片"),
     "film": ("The film", "短片"),
-    "picture": ("A picture of your own", "自己的图片"),
+    "picture": ("A picture of your own, or one of this generator", "自己的图片，或这个生成器的图片"),
     "invert": ("Find the face most like it", "寻找最像的头像"),
     "save_face": ("Save the face", "保存当前头像"),
     "save_pins": ("Save the pins", "保存钉住的头像"),
@@ -87,21 +88,31 @@ class Session:
         return self.moved
 
 
+def within(value: object, least: float, most: float, first: float) -> float:
+    """What a page sent as a number: nothing, or no number, is the first one, too much the end."""
+    number = float(value) if isinstance(value, int | float) else first
+    return first if math.isnan(number) else min(max(number, least), most)
+
+
 def slider(least: float, most: float, first: float, step: float, **more: Any) -> gr.Slider:
-    """A slider that takes what people type: nothing is its first value, too much its end."""
-
-    def taken(payload: float | None) -> float:
-        return round(min(max(float(first if payload is None else payload), least), most), 3)
-
+    """A slider that takes what people type."""
     made = gr.Slider(least, most, first, step=step, buttons=[], **more)
-    made.preprocess = taken  # a subclass would make gradio write a file beside this one
+    # Not a subclass, for which gradio would write a file beside this one.
+    made.preprocess = lambda payload: round(within(payload, least, most, first), 3)
     return made
 
 
 def whole_number(**more: Any) -> gr.Number:
     """A number from 0 on that takes what people type, in the same way."""
     made = gr.Number(0, precision=0, **more)
-    made.preprocess = lambda payload: int(min(max(float(payload or 0), 0), 2**53))
+    made.preprocess = lambda payload: int(within(payload, 0, 2**53, 0))
+    return made
+
+
+def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
+    """A list to choose from; what is not in it is its first."""
+    made = gr.Dropdown(list(of), value=of[0], **more)
+    made.preprocess = lambda payload: payload if payload in of else of[0]
     return made
 
 
@@ -142,9 +153,10 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         session = gr.State(Session())
         with gr.Row(equal_height=True):
             name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator")
+            name.preprocess = str  # the list grows; the studio checks it
             seed = whole_number(label=say("seed"), elem_id="seed")
             std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
-            best = gr.Dropdown(list(BEST_OF), value=WALL, label=say("best"), elem_id="best")
+            best = choice(BEST_OF, label=say("best"), elem_id="best")
             known = bool(studio.sampler(first).classes.vocabulary)
             classes = gr.Textbox(label=say("classes"), max_length=200, elem_id="classes", visible=known)
         with gr.Row():
@@ -152,7 +164,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             further = gr.Button(say("next"), elem_id="next")
             save_wall = gr.Button(say("save_wall"), elem_id="save-wall")
         with gr.Row():
-            with gr.Column(scale=3, min_width=380):
+            with gr.Column(scale=3, min_width=340):
                 wall = gr.Gallery(label=say("wall"), elem_id="wall", columns=6, height=500, **hung)
                 pins = gr.Gallery(
                     label=say("pins"), elem_id="pins", columns=PINS, height=130, fit_columns=False, **hung
@@ -165,12 +177,12 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                     mix = gr.Button(say("mix"), elem_id="mix")
                 with gr.Row(equal_height=True):
                     seconds = slider(1, 20, 6, 1, label=say("seconds"), elem_id="seconds")
-                    suffix = gr.Dropdown(FILMS, value=FILMS[0], label=say("format"), elem_id="format")
+                    suffix = choice(FILMS, label=say("format"), elem_id="format")
                     film_it = gr.Button(say("morph"), elem_id="morph")
                 film = gr.Image(
                     label=say("film"), elem_id="film", type="filepath", buttons=[], interactive=False, height=300
                 )
-            with gr.Column(scale=2, min_width=340):
+            with gr.Column(scale=2, min_width=300):
                 face = gr.Image(label=say("face"), elem_id="face", height=400, **still)
                 with gr.Row():
                     reset = gr.Button(say("reset"), elem_id="reset")
@@ -178,10 +190,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                     save = gr.Button(say("save_face"), elem_id="save-face")
                 sliders = [slider(-1, 1, 0, 0.1, label=say(one), elem_id=one) for one in SLIDERS]
                 with gr.Row():
-                    colours = [
-                        gr.Dropdown([AS_IS, *studio.colours[one]], value=AS_IS, label=say(one), elem_id=one)
-                        for one in LABELS
-                    ]
+                    colours = [choice([AS_IS, *studio.colours[one]], label=say(one), elem_id=one) for one in LABELS]
                 ends = gr.Image(label=say("ends"), elem_id="ends", height=170, **still)
                 with gr.Row(equal_height=True):
                     near = slider(0.1, 1, 0.4, 0.1, label=say("near"), elem_id="near")
@@ -270,7 +279,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_film(now: Session, seconds: float, suffix: str) -> tuple[Any, ...]:
-            path = place(folder) / f"morph{suffix if suffix in FILMS else FILMS[0]}"
+            path = place(folder) / f"morph{suffix}"
             options = studio.film(now.pins, seconds, path)
             options += [] if suffix == FILMS[0] else [f"--gen_img={path.name}"]
             shown = None if suffix == ".mp4" else str(path)
@@ -280,9 +289,13 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
             if path is None:
                 raise ConfigError("there is no picture yet; drop one on the field above")
+            faces = studio.remembered(name, Path(path))
+            if faces:
+                now = dataclasses.replace(now, wall=tuple(faces[:WALL]))
+                return pictures(studio, now.wall), *begun(now, faces[0], "--like=PICTURE")
             one, found = studio.inverted(name, Path(path))
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
-            return begun(now, one, "--invert=PICTURE")
+            return gr.skip(), *begun(now, one, "--invert=PICTURE")
 
         @on_page
         def on_save(now: Session) -> list[str]:
@@ -329,7 +342,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         more.click(on_more, [session, near], [session, wall, command], **quick)
         mix.click(on_mix, [session, total], chosen, **quick)
         film_it.click(on_film, [session, seconds, suffix], [film, saved, command], **long)
-        invert.click(on_invert, [session, name, picture], chosen, **long)
+        invert.click(on_invert, [session, name, picture], [wall, *chosen], **long)
         for button, work in ((save, on_save), (save_wall, on_save_wall), (save_pins, on_save_pins)):
             button.click(work, session, saved, **quick).success(None, js=OPEN)
     return blocks

@@ -223,6 +223,12 @@ class Studio:
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
+    def remembered(self, name: str, path: Path) -> list[Face]:
+        """The faces of a picture that this generator made, by its recipe; none where it has none that fits."""
+        with contextlib.suppress(ConfigError):
+            return [Face(name, latent[None]) for latent in recipes.of(self.sampler(name), path).latents]
+        return []
+
     def inverted(self, name: str, path: Path) -> tuple[Face, inversion.Found]:
         """The face that looks most like a picture.
 

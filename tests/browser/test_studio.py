@@ -1,6 +1,9 @@
 """The studio in a real Chromium without any network: every part of the page does what it says."""
 
+import contextlib
+import dataclasses
 import io
+import json
 import os
 import signal
 import socket
@@ -14,8 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from playwright.sync_api import Browser, Page, Request, expect
+
+from config import ModelConfig
+from gan import checkpoint
+from gan.classes import Classes
+from gan.training import ema
+from model import Generator
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120_000  # milliseconds
@@ -24,9 +34,24 @@ pytest.importorskip("gradio")
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A studio of its own process, in an empty folder that stays empty."""
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A studio in a process of its own, and the folder in which it was started."""
+
+    address: str
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def most_memory(self) -> int:
+        """The most that it has used so far, in MiB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) // 1024
+
+
+@contextlib.contextmanager
+def studio_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A studio of its own process, which ends at Ctrl-C, complains of nothing, and leaves nothing behind."""
     folder = tmp_path_factory.mktemp("studio")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -43,7 +68,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert studio.poll() is None, log.read_text()
             assert time.monotonic() - begun < PATIENCE / 1000, log.read_text()
             time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
+        write_knowing(folder / "checkpoints/mine/latest.pt")
+        before = sorted(folder.rglob("*"))
+        yield Served(f"http://127.0.0.1:{port}", folder, studio)
         studio.send_signal(signal.SIGINT)
         try:
             code = studio.wait(60)
@@ -53,11 +80,38 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             pytest.fail(log.read_text())
         assert code == 0, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
-        assert list(folder.iterdir()) == []
+        assert sorted(folder.rglob("*")) == before
         assert list(temporary.glob("studio-*")) == []
     finally:
         studio.kill()
         studio.wait(60)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with studio_in(tmp_path_factory) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def address(served: Served) -> str:
+    return served.address
+
+
+def write_knowing(path: Path, seed: int = 0) -> None:
+    """Write the checkpoint of a small generator that knows classes."""
+    kinds = (("hair", "blue", "red"), ("mood", "calm", "wild"))
+    model = ModelConfig(
+        arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim", vocabulary=kinds
+    )
+    torch.manual_seed(seed)
+    weights = ema.average_of(Generator(model)).state_dict()
+    for name in [name for name in weights if "classes" in name]:
+        weights[name][1:] = torch.randn_like(weights[name][1:])
+    described = {name: getattr(model, name) for name in model.__dataclass_fields__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = Classes.of(kinds, np.array([[1, 1], [1, 2], [2, 1], [2, 2]])).content()
+    checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, "ema": weights, **known})
 
 
 @pytest.fixture
@@ -121,6 +175,20 @@ def saved(page: Page, button: str, path: Path) -> Path:
     return path
 
 
+def pick(page: Page, name: str, option: str) -> None:
+    """Choose from a list."""
+    page.locator(f"#{name} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def upload(page: Page, path: Path) -> None:
+    """Give the page a picture in place of the last one."""
+    old = page.locator("#picture button[aria-label='Clear'], #picture button[aria-label='Remove Image']")
+    if old.count():
+        old.first.click()
+    page.locator("#picture input[type=file]").set_input_files(path)
+
+
 def set_slider(page: Page, name: str, value: float) -> None:
     box = page.locator(f"#{name} input[type=number]")
     box.fill(str(value))
@@ -152,8 +220,7 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
 
     lighter = changed(page, "#face", lambda: set_slider(page, "light", 1))
     assert lighter.mean() > before.mean() + 10
-    page.locator("#hair input").click()
-    blue = changed(page, "#face", page.get_by_role("option", name="blue").first.click)
+    blue = changed(page, "#face", lambda: pick(page, "hair", "blue"))
     assert not np.array_equal(blue, lighter)
     assert command(page) == "python generate.py --seeds=5 --light=1 --hair=blue"
     mine = saved(page, "#save-face", tmp_path / "face.png")
@@ -193,8 +260,7 @@ def test_neighbours_further_faces_and_the_best_hang_on_the_wall(page: Page) -> N
     assert command(page) == "python generate.py --seeds=2 --vary=0.4 --nogen 24"
     changed(page, "#wall", page.locator("#next").click)
     assert command(page) == "python generate.py --seed=24 --nogen 24"
-    page.locator("#best input").click()
-    page.get_by_role("option", name="128").click()
+    pick(page, "best", "128")
     changed(page, "#wall", page.locator("#draw").click)
     assert command(page) == "python generate.py --seed=24 --nogen 24 --gen_search_num=128"
 
@@ -202,7 +268,7 @@ def test_neighbours_further_faces_and_the_best_hang_on_the_wall(page: Page) -> N
 def test_an_own_picture_is_found_and_a_broken_one_is_said(page: Page, tmp_path: Path) -> None:
     target = saved(page, "#save-wall", tmp_path / "wall.png")
     Image.open(target).crop((2, 2, 98, 98)).save(tmp_path / "own.png")
-    page.locator("#picture input[type=file]").set_input_files(tmp_path / "own.png")
+    upload(page, tmp_path / "own.png")
     expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
     found = changed(page, "#face", page.locator("#invert").click)
     assert found.std() > 20
@@ -210,11 +276,70 @@ def test_an_own_picture_is_found_and_a_broken_one_is_said(page: Page, tmp_path: 
 
     (tmp_path / "broken.png").write_bytes((tmp_path / "own.png").read_bytes()[:900])
     for name in ("broken.png", "own.png"):
-        page.locator("#picture button[aria-label='Clear'], #picture button[aria-label='Remove Image']").first.click()
-        page.locator("#picture input[type=file]").set_input_files(tmp_path / name)
+        upload(page, tmp_path / name)
         page.locator("#invert").click()
         if name == "broken.png":
             expect(page.get_by_text("cannot be read as a picture")).to_be_visible(timeout=PATIENCE)
+
+
+def test_a_picture_of_this_generator_is_known_again(page: Page, tmp_path: Path) -> None:
+    first = shown(page, "#wall")
+    wall = saved(page, "#save-wall", tmp_path / "wall.png")
+    before = choose(page, 7)
+    changed(page, "#wall", page.locator("#next").click)
+    upload(page, saved(page, "#save-face", tmp_path / "face.png"))
+    expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
+    page.locator("#invert").click()
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('--like=PICTURE')")
+    assert np.array_equal(shown(page, "#face"), before)
+    assert page.locator("#wall img").count() == 1
+    upload(page, wall)
+    expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
+    page.locator("#invert").click()
+    page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
+    assert np.array_equal(shown(page, "#wall"), first)
+
+
+def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
+    page: Page, tmp_path: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    set_slider(page, "truncation", 0.7)
+    changed(page, "#wall", page.locator("#draw").click)
+    assert command(page) == "python generate.py --seed=0 --nogen 24 --gen_std=0.7"
+    choose(page, 4)
+    changed(page, "#face", lambda: pick(page, "eyes", "red"))
+    assert command(page) == "python generate.py --seeds=4 --gen_std=0.7 --eyes=red"
+    page.locator("#pin").click()
+    page.wait_for_function("document.querySelectorAll('#pins img').length == 1")
+    theirs = np.asarray(Image.open(generate(tmp_path, command(page), run_command)))
+    mine = saved(page, "#save-pins", tmp_path / "pin.png")
+    assert np.array_equal(np.asarray(Image.open(mine)), theirs)
+    assert generate(tmp_path, "--like=pin.png", run_command).read_bytes() == mine.read_bytes()
+
+
+def test_a_run_in_training_and_its_classes_are_at_hand(page: Page, served: Served) -> None:
+    expect(page.locator("#classes")).to_be_hidden()
+    pick(page, "generator", "mine/latest.pt")
+    expect(page.locator("#classes")).to_be_visible(timeout=PATIENCE)
+    words = "python generate.py --checkpoint=checkpoints/mine/latest.pt --seed=0 --nogen 24"
+    before = changed(page, "#wall", page.locator("#draw").click)
+    assert command(page) == words
+    field = page.locator("#classes textarea, #classes input").first
+    field.fill("hair:blue,mood:wild")
+    blue = changed(page, "#wall", page.locator("#draw").click)
+    assert command(page) == f"{words} --class=hair:blue,mood:wild"
+    field.fill("hair:red,mood:wild")
+    assert not np.array_equal(changed(page, "#wall", page.locator("#draw").click), blue)
+    for wrong in ("/etc/passwd", "hair:../../blue", "hair:green"):
+        field.fill(wrong)
+        page.locator("#draw").click()
+        expect(page.get_by_text("--class").last).to_be_visible(timeout=PATIENCE)
+        page.locator(".toast-close").last.click()
+    field.fill("")
+    write_knowing(served.folder / "checkpoints/mine/latest.pt", seed=1)
+    assert not np.array_equal(changed(page, "#wall", page.locator("#draw").click), before)
+    pick(page, "generator", "released")
+    expect(page.locator("#classes")).to_be_hidden(timeout=PATIENCE)
 
 
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
@@ -256,6 +381,84 @@ def test_the_page_fits_and_has_names_for_everything(page: Page) -> None:
         ".map(one => one.outerHTML)"
     )
     assert nameless == []
+
+
+def test_hostile_pictures_are_said_and_memory_stays_bounded(browser: Browser, served: Served, tmp_path: Path) -> None:
+    Image.new("1", (40000, 40000)).save(tmp_path / "bomb.png")
+    (tmp_path / "text.png").write_text("/etc/passwd")
+    (tmp_path / "zeros.png").write_bytes(bytes(2**21))
+    with (tmp_path / "huge.png").open("wb") as file:
+        file.truncate(64 * 2**20)
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(served.address)
+    page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
+    choose(page, 1)
+    before = served.most_memory
+    for name, said in (
+        ("bomb.png", "cannot be read as a picture"),
+        ("text.png", "cannot be read as a picture"),
+        ("zeros.png", "cannot be read as a picture"),
+        ("huge.png", "exceed"),
+    ):
+        upload(page, tmp_path / name)
+        if name != "huge.png":
+            page.wait_for_timeout(1000)
+            page.locator("#invert").click()
+        expect(page.get_by_text(said).last).to_be_visible(timeout=PATIENCE)
+        page.locator(".toast-close").last.click()
+    choose(page, 2)
+    assert served.most_memory < before + 300
+    page.close()
+
+
+def call(address: str, target: str, data: list[object]) -> str:
+    """What the studio answers to a page that was changed by hand: the end of the stream of its news."""
+    with urllib.request.urlopen(f"{address}/config") as answer:
+        config = json.load(answer)
+    (part,) = (one["id"] for one in config["components"] if one["props"].get("elem_id") == target)
+    (number,) = (one["id"] for one in config["dependencies"] if [part, "click"] in one["targets"])
+    body = {"data": data, "fn_index": number, "session_hash": "byhand", "trigger_id": part, "event_data": None}
+    headers = {"Content-Type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{address}/gradio_api/queue/join", json.dumps(body).encode(), headers)
+    ):
+        pass
+    with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash=byhand", timeout=120) as news:
+        return news.read().decode()
+
+
+def test_what_is_sent_by_hand_reads_no_file_and_breaks_nothing(page: Page, address: str) -> None:
+    sent = {"meta": {"_type": "gradio.FileData"}, "orig_name": "a.png"}
+    for path in ("/etc/hostname", str(ROOT / "docs/faces.png"), "../../etc/passwd"):
+        said = call(address, "invert", [None, "released", {"path": path, **sent}])
+        assert '"success":false' in said
+        assert "root:" not in said
+    for target, data in {
+        "draw": [None, "../../etc/passwd", 0, 1, 24, ""],
+        "next": [None, "released", 1e300, -5, 10**9, "x" * 10**5],
+        "mix": [None, ["a", {"b": 1}]],
+        "morph": [None, 1e9, "/etc/passwd"],
+        "more": [None, "nan"],
+    }.items():
+        said = call(address, target, data)
+        assert "process_completed" in said
+        assert "Traceback" not in said
+    assert choose(page, 3).std() > 20
+
+
+def test_it_ends_while_it_works(browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
+    with studio_in(tmp_path_factory) as served:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(served.address)
+        page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
+        upload(page, tmp_path / "own.png")
+        expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
+        page.locator("#invert").click()
+        page.wait_for_timeout(3000)
+    page.close()
 
 
 def test_no_file_of_the_machine_is_served(address: str) -> None:

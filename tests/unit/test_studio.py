@@ -89,6 +89,19 @@ def test_faces_of_two_generators_do_not_mix(studio: Studio) -> None:
         studio.film(pins[:1], 1, Path("a.webp"))
 
 
+def test_a_picture_is_known_by_its_recipe_and_only_by_the_generator_that_made_it(
+    studio: Studio, tmp_path: Path
+) -> None:
+    wall = studio.wall("old/best.pt", 5, 3, 1.0, 3, "")
+    studio.save(wall, tmp_path / "wall.png")
+    again = studio.remembered("old/best.pt", tmp_path / "wall.png")
+    assert [torch.equal(one.latent, other.latent) for one, other in zip(wall, again, strict=True)] == [True] * 3
+    assert studio.remembered("released", tmp_path / "wall.png") == []
+    (tmp_path / "broken.png").write_bytes((tmp_path / "wall.png").read_bytes()[:60])
+    assert studio.remembered("old/best.pt", tmp_path / "broken.png") == []
+    assert studio.remembered("old/best.pt", tmp_path / "missing.png") == []
+
+
 def test_neighbours_lose_the_seed_but_the_first(studio: Studio) -> None:
     wall = studio.wall("old/best.pt", 5, 1, 1.0, 1, "")
     near = studio.neighbours(wall[0], 3, 0.4)
