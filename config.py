@@ -35,6 +35,8 @@ Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
+Format = Literal["html", "onnx", "safetensors"]
+Stored = Literal["fp32", "fp16", "int8"]
 Features = Literal["imagenet", "faces", "inception"]
 Metric = Literal["damage_x100", "fd", "kid_x1000", "coverage", "swd_x1000"]
 Vocabulary = tuple[tuple[str, ...], ...]  # see `gan.classes`
@@ -167,12 +169,15 @@ def recipe(default: T, meaning: str, **more: Any) -> T:
     return option(default, meaning, detail=True, **more)
 
 
+C = TypeVar("C", "TrainConfig", "GenerateConfig", "EvaluateConfig", "PrepareConfig", "StudioConfig", "ExportConfig")
+
+
 def options_of(config_type: type) -> dict[str, Option]:
     """The options among the fields of a config, by name."""
     return {f.name: f.metadata["option"] for f in dataclasses.fields(config_type) if "option" in f.metadata}
 
 
-def check_numbers(config: TrainConfig | GenerateConfig | EvaluateConfig | PrepareConfig | StudioConfig) -> None:
+def check_numbers(config: C) -> None:
     """Check every number of a config against what its option allows; a ConfigError names the first that fails."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
@@ -742,6 +747,58 @@ class StudioConfig:
         check_numbers(self)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Give a generator away: as a web page that draws faces by itself, as ONNX, or for the Hugging Face hub."""
+
+    to: Format = option(
+        "html",
+        "html: one file that draws faces in any browser, without a network; onnx: for other programs; safetensors: a "
+        "folder as on the Hugging Face hub, which generate.py reads, too.",
+    )
+    checkpoint: Path = option(
+        RELEASED,
+        "the generator: a checkpoint or a run's folder (its best.pt, else latest.pt); by default released, the one "
+        "that comes with the program.",
+    )
+    out: Path | None = option(
+        None, "the file to write, or for safetensors the folder; unset: faces.html, faces.onnx, faces-hub."
+    )
+    weights: Stored | None = option(
+        None,
+        "how weights are stored: fp32 or fp16 for onnx, fp16 or int8 for html, fp32 for safetensors; unset: fp32, and "
+        "int8 for html.",
+    )
+    push: str | None = option(
+        None, "upload the folder of --to=safetensors to the Hugging Face hub, under this name: USER/MODEL."
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.weights not in (None, *STORABLE[self.to]):
+            raise ConfigError(f"--weights: --to={self.to} stores {' or '.join(STORABLE[self.to])}; got {self.weights}")
+        if self.push is not None and self.to != "safetensors":
+            raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
+        if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
+            raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
+
+    @property
+    def stored(self) -> Stored:
+        """How weights are stored."""
+        return self.weights or STORABLE[self.to][0]
+
+    @property
+    def place(self) -> Path:
+        """Where it is written."""
+        return self.out or Path(f"faces.{self.to}" if self.to != "safetensors" else "faces-hub")
+
+
+STORABLE: Mapping[Format, tuple[Stored, ...]] = {
+    "html": ("int8", "fp16"),
+    "onnx": ("fp32", "fp16"),
+    "safetensors": ("fp32",),
+}
+"""How weights can be stored, the first of which is usual."""
 ALIASES = {"nogen": "gen_num", "class": "classes"}  # option names that stand for another one
 MEANT = {  # options of other programs, or of another entry point, and what they are here
     "lr": ("lr1", "lr2"),
@@ -771,8 +828,6 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
 }
 """Former options and choices, and what replaces them. Runs and checkpoints that have them still load."""
 _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
-
-C = TypeVar("C", TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
 
 
 def restore(stored: Mapping[str, Any]) -> TrainConfig:

@@ -21,10 +21,10 @@ from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images
 from gan.classes import ROW
 from gan.command_line import command_line
-from gan.data import faces as data
 from gan.device import choose_device, enough_memory
 from gan.files import printable
 from gan.play import directions, inversion, morph, recipes
+from gan.play.api import Generator
 from gan.play.recipes import Recipe
 from gan.quality import sampling, whole_faces
 from gan.quality.sampling import Sampler
@@ -40,11 +40,10 @@ def generate(config: GenerateConfig) -> None:
         CheckpointError: the checkpoint cannot be used.
         ConfigError: a face is not known, or a picture cannot be written.
     """
-    device = choose_device(config.gpu)
     if config.netg_path is None:
-        sampler = sampling.load(config.checkpoint, device)
+        sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
     else:
-        sampler = sampling.load_book(config.netg_path, config.netd_path, device)
+        sampler = sampling.load_book(config.netg_path, config.netd_path, choose_device(config.gpu))
     if config.list_classes:
         print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
         return
@@ -166,9 +165,8 @@ def inverted(sampler: Sampler, path: Path) -> torch.Tensor:
     Raises:
         DataError: the picture cannot be read.
     """
-    picture = data.read(path, sampler.model.image_size, sampler.model.channels)
-    with bar("searching", inversion.RANDOM + inversion.STARTS * inversion.STEPS) as progress:
-        found = inversion.invert(sampler, picture, progress.update)
+    with bar("searching", inversion.TOTAL) as progress:
+        found = Generator(sampler).invert(path, progress.update)
     print(
         f"pixels differ by {found.distance:.1f} of 255 from {printable(str(path))}; those of the nearest of "
         f"{inversion.RANDOM:,} random faces by {found.random:.1f}"

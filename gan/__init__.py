@@ -1,1 +1,20 @@
-"""The parts that more than one entry point needs. This folder holds what its subfolders share."""
+"""The parts that more than one entry point needs. This folder holds what its subfolders share.
+
+For other programs: `from gan import Generator`, see `gan.play.api`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gan.play.api import Generator as Generator
+
+
+def __getattr__(name: str) -> object:
+    """Import the generator when it is asked for: most modules here must do without torch."""
+    if name == "Generator":
+        from gan.play.api import Generator
+
+        return Generator
+    raise AttributeError(f"module 'gan' has no attribute {name!r}")

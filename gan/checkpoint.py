@@ -64,7 +64,11 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                book = "; the book's weights go with --netg_path" if path.suffix == ".pth" else ""
+                book = (
+                    "; the book's weights go with --netg_path of generate.py and train.py"
+                    if path.suffix == ".pth"
+                    else ""
+                )
                 raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()  # torch does not compare the checksums

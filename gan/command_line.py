@@ -32,6 +32,7 @@ from config import (
     C,
     ConfigError,
     EvaluateConfig,
+    ExportConfig,
     GenerateConfig,
     PrepareConfig,
     StudioConfig,
@@ -49,6 +50,7 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
     PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
     StudioConfig: ("--checkpoint=checkpoints/my_run", "--port=8000"),
+    ExportConfig: ("--checkpoint=checkpoints/my_run", "--to=onnx --weights=fp16", "--to=safetensors --out=my_model"),
 }
 OPTIONS_INTRODUCTION = """# Options
 
@@ -65,6 +67,7 @@ INSTEAD_OF_WORDS = {
     "train": "each task is a program of its own: python train.py",
     "generate": "each task is a program of its own: python generate.py",
     "app": "each task is a program of its own: python app.py",
+    "export": "each task is a program of its own: python export.py",
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
@@ -314,7 +317,7 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
 def options_page() -> str:
     """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
     parts = [OPTIONS_INTRODUCTION]
-    programs = "train.py", "generate.py", "evaluate.py", "prepare.py", "app.py"
+    programs = "train.py", "generate.py", "evaluate.py", "prepare.py", "app.py", "export.py"
     for config_type, program in zip(EXAMPLES, programs, strict=True):
         options = options_of(config_type)
         source = options.pop(PLAIN, None)

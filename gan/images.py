@@ -28,6 +28,7 @@ WAITING = 256  # most pictures that wait to be written
 FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
 SEEN = 384  # about the pixels of a side where people look at one face
 LAST = 2000  # milliseconds for which the last one stays
+Picture = Image.Image
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
@@ -57,6 +58,11 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
     return sheet
 
 
+def picture(pixels: np.ndarray) -> Picture:
+    """One picture (H, W, C) uint8, colour or grey, as Pillow's."""
+    return Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
+
+
 def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
     """Write one picture (H, W, C) uint8, colour or grey, in the format of the path's suffix; never half a file.
 
@@ -65,12 +71,12 @@ def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None 
     Raises:
         OSError: the folder cannot be made or the file not written.
     """
-    picture, texts = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]), PngInfo()
+    texts = PngInfo()
     for keyword, value in (text or {}).items():
         texts.add_text(keyword, value)
     with replacing(path) as temporary:
         # The quickest way of PNG that compresses: faces hardly have the repetitions that others search for.
-        picture.save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
+        picture(pixels).save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
 
 
 def text_of(path: Path, keyword: str) -> str | None:

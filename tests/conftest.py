@@ -16,7 +16,8 @@ import platformdirs
 import pytest
 from PIL import Image
 
-from config import EvaluateConfig, GenerateConfig, PrepareConfig, TrainConfig
+from config import EvaluateConfig, ExportConfig, GenerateConfig, ModelConfig, PrepareConfig, TrainConfig
+from gan import npm
 from gan.command_line import command_line
 from gan.data import synthetic
 from gan.watching import visdom_assets
@@ -109,6 +110,7 @@ def run_here(
         script: str, *words: str | Path, cwd: Path = tmp_path, plotted: bool = False
     ) -> subprocess.CompletedProcess[str]:
         import evaluate
+        import export
         import generate
         import prepare
         import train
@@ -132,6 +134,8 @@ def run_here(
                 command_line(EvaluateConfig, evaluate.main)
             elif script == "prepare.py":
                 command_line(PrepareConfig, prepare.main)
+            elif script == "export.py":
+                command_line(ExportConfig, export.main)
             else:
                 command_line(GenerateConfig, generate.main)
         except SystemExit as end:
@@ -139,6 +143,43 @@ def run_here(
         return subprocess.CompletedProcess([script, *words], code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def write_knowing() -> Callable[..., None]:
+    """Write the checkpoint of a small generator that knows classes: `write_knowing(path, seed=0)`."""
+    import torch
+
+    from gan import checkpoint
+    from gan.classes import Classes
+    from gan.training import ema
+    from model import Discriminator, Generator
+
+    kinds = (("hair", "blue", "red"), ("mood", "calm", "wild"))
+    model = ModelConfig(
+        arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim", vocabulary=kinds
+    )
+
+    def write(path: Path, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        generator = Generator(model)
+        weights = ema.average_of(generator).state_dict()
+        for name in [name for name in weights if "classes" in name]:
+            weights[name][1:] = torch.randn_like(weights[name][1:])
+        described = {name: getattr(model, name) for name in model.__dataclass_fields__}
+        known = Classes.of(kinds, numpy.array([[1, 1], [1, 2], [2, 1], [2, 2]])).content()
+        rest = {"discriminator": Discriminator(model).state_dict(), **known}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, "ema": weights, **rest})
+
+    return write
+
+
+@pytest.fixture
+def knowing_checkpoint(tmp_path: Path, write_knowing: Callable[..., None]) -> Path:
+    """The checkpoint of a small generator that knows classes."""
+    write_knowing(tmp_path / "knowing.pt")
+    return tmp_path / "knowing.pt"
 
 
 @functools.cache
@@ -181,7 +222,7 @@ def page_files(lacking: Callable[[str], NoReturn], tmp_path_factory: pytest.Temp
     assert visdom is not None
     assert visdom.origin is not None
     kept = visdom_assets.folder()
-    if visdom_assets.missing(kept):
+    if npm.missing(visdom_assets.ASSETS, kept):
         lacking("the files of visdom's page are not kept on this machine; make vis-assets fetches them")
     fonts = platformdirs.user_cache_path("matplotlib", appauthor=False)
     with pytest.MonkeyPatch.context() as patch:

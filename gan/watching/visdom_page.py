@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gan import npm
 from gan.command_line import options_table
 from gan.watching import visdom_assets
 from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
@@ -388,10 +389,10 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
     except OSError as error:
         return None, f"--vis: cannot write {visdom_assets.folder()}: {error}; {instead}"
     if static is None:
-        lacking, of = len(visdom_assets.missing(visdom_assets.folder())), len(visdom_assets.ASSETS)
+        lacking, of = len(npm.missing(visdom_assets.ASSETS, visdom_assets.folder())), len(visdom_assets.ASSETS)
         why = "cannot be reached" if lacking == of else "did not deliver them all; the next --vis tries again"
         return None, (
-            f"--vis: of the page's {of} files {lacking} are not in {visdom_assets.folder()}, and {visdom_assets.CDN} "
+            f"--vis: of the page's {of} files {lacking} are not in {visdom_assets.folder()}, and {npm.CDN} "
             f"{why}; {instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
         )
     if free is None:

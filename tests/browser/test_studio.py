@@ -17,15 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from playwright.sync_api import Browser, Page, Request, expect
-
-from config import ModelConfig
-from gan import checkpoint
-from gan.classes import Classes
-from gan.training import ema
-from model import Generator
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120_000  # milliseconds
@@ -50,7 +43,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def studio_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def studio_in(tmp_path_factory: pytest.TempPathFactory, write_knowing: Callable[..., None]) -> Iterator[Served]:
     """A studio of its own process, which ends at Ctrl-C, complains of nothing, and leaves nothing behind."""
     folder = tmp_path_factory.mktemp("studio")
     with socket.socket() as probe:
@@ -79,7 +72,8 @@ def studio_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             studio.wait(60)
             pytest.fail(log.read_text())
         assert code == 0, log.read_text()
-        assert "Traceback" not in log.read_text(), log.read_text()
+        said = log.read_text()  # gradio alone tells of paths that no page sends, at length
+        assert said.count("Traceback") == said.count("InvalidPathError: "), said
         assert sorted(folder.rglob("*")) == before
         assert list(temporary.glob("studio-*")) == []
     finally:
@@ -88,30 +82,14 @@ def studio_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with studio_in(tmp_path_factory) as served:
+def served(tmp_path_factory: pytest.TempPathFactory, write_knowing: Callable[..., None]) -> Iterator[Served]:
+    with studio_in(tmp_path_factory, write_knowing) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def address(served: Served) -> str:
     return served.address
-
-
-def write_knowing(path: Path, seed: int = 0) -> None:
-    """Write the checkpoint of a small generator that knows classes."""
-    kinds = (("hair", "blue", "red"), ("mood", "calm", "wild"))
-    model = ModelConfig(
-        arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim", vocabulary=kinds
-    )
-    torch.manual_seed(seed)
-    weights = ema.average_of(Generator(model)).state_dict()
-    for name in [name for name in weights if "classes" in name]:
-        weights[name][1:] = torch.randn_like(weights[name][1:])
-    described = {name: getattr(model, name) for name in model.__dataclass_fields__}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = Classes.of(kinds, np.array([[1, 1], [1, 2], [2, 1], [2, 2]])).content()
-    checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, "ema": weights, **known})
 
 
 @pytest.fixture
@@ -317,7 +295,9 @@ def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
     assert generate(tmp_path, "--like=pin.png", run_command).read_bytes() == mine.read_bytes()
 
 
-def test_a_run_in_training_and_its_classes_are_at_hand(page: Page, served: Served) -> None:
+def test_a_run_in_training_and_its_classes_are_at_hand(
+    page: Page, served: Served, write_knowing: Callable[..., None]
+) -> None:
     expect(page.locator("#classes")).to_be_hidden()
     pick(page, "generator", "mine/latest.pt")
     expect(page.locator("#classes")).to_be_visible(timeout=PATIENCE)
@@ -447,9 +427,11 @@ def test_what_is_sent_by_hand_reads_no_file_and_breaks_nothing(page: Page, addre
     assert choose(page, 3).std() > 20
 
 
-def test_it_ends_while_it_works(browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_it_ends_while_it_works(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, write_knowing: Callable[..., None]
+) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
-    with studio_in(tmp_path_factory) as served:
+    with studio_in(tmp_path_factory, write_knowing) as served:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
         page.goto(served.address)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config import RELEASED, EvaluateConfig, GenerateConfig, PrepareConfig, StudioConfig, TrainConfig
+from config import RELEASED, EvaluateConfig, ExportConfig, GenerateConfig, PrepareConfig, StudioConfig, TrainConfig
 from gan.command_line import options_page, parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +19,7 @@ CONFIGS = {
     "evaluate.py": EvaluateConfig,
     "prepare.py": PrepareConfig,
     "app.py": StudioConfig,
+    "export.py": ExportConfig,
 }
 PAGES = sorted(path.relative_to(ROOT).as_posix()[: -len(".zh.md")] for path in ROOT.glob("docs/*.zh.md"))
 """Pages in both languages: NAME.md and NAME.zh.md."""
@@ -39,7 +40,7 @@ def read(document: str) -> str:
 
 def commands(document: str) -> list[list[str]]:
     """The words of every `python train.py ...`, `python generate.py ...` and so on in a document."""
-    found = re.findall(r"python ((?:train|generate|evaluate|prepare|app)\.py[^`\n]*)", read(document))
+    found = re.findall(r"python ((?:train|generate|evaluate|prepare|app|export)\.py[^`\n]*)", read(document))
     return [shlex.split(line) for line in found]
 
 

@@ -18,6 +18,7 @@ from config import (
     ConfigError,
     DataError,
     EvaluateConfig,
+    ExportConfig,
     GenerateConfig,
     PrepareConfig,
     StudioConfig,
@@ -28,7 +29,7 @@ from config import (
 from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, options_table, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
+CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -244,7 +245,7 @@ def test_the_book_s_way_of_generating_without_visdom_is_answered(
     assert "is gone: it was for training; leave it out" in said
 
 
-@pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig])
+@pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig])
 def test_a_program_without_details_lists_all_options_by_help(
     config_type: type, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from config import (
     ConfigError,
     DataError,
     EvaluateConfig,
+    ExportConfig,
     GenerateConfig,
     Growth,
     ModelConfig,
@@ -38,7 +39,8 @@ def limits_of(config_type: Any) -> dict[str, tuple[float, float]]:
 
 
 CONFIGS = [
-    (kind, limits_of(kind)) for kind in (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig)
+    (kind, limits_of(kind))
+    for kind in (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig)
 ]
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gan import npm
+from gan.npm import Asset
 from gan.watching import visdom_assets
-from gan.watching.visdom_assets import Asset
 
 CONTENT = b"body { margin: 0 }"
 ASSET = Asset("tidy", "1.2.3", "css/tidy.css", "css/page.css", hashlib.sha256(CONTENT).hexdigest())
@@ -62,10 +63,10 @@ def test_the_cdn_is_asked_for_the_version_listed_and_its_file_is_kept(
 ) -> None:
     asked = answer(monkeypatch, CONTENT)
 
-    assert visdom_assets.from_cdn(cache)
+    assert npm.from_cdn(visdom_assets.ASSETS, cache)
     assert asked == ["https://unpkg.com/tidy@1.2.3/css/tidy.css"]
     assert (cache / "css/page.css").read_bytes() == CONTENT
-    assert visdom_assets.from_cdn(cache)
+    assert npm.from_cdn(visdom_assets.ASSETS, cache)
     assert len(asked) == 1
 
 
@@ -75,8 +76,8 @@ def test_neither_another_file_nor_silence_is_taken_for_it(
 ) -> None:
     answer(monkeypatch, content)
 
-    assert not visdom_assets.from_cdn(cache)
-    assert visdom_assets.missing(cache) == [ASSET]
+    assert not npm.from_cdn(visdom_assets.ASSETS, cache)
+    assert npm.missing(visdom_assets.ASSETS, cache) == [ASSET]
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
@@ -84,7 +85,7 @@ def test_a_file_that_was_changed_counts_as_missing(cache: Path) -> None:
     (cache / "css").mkdir(parents=True)
     (cache / "css/page.css").write_bytes(CONTENT + b" ")
 
-    assert visdom_assets.missing(cache) == [ASSET]
+    assert npm.missing(visdom_assets.ASSETS, cache) == [ASSET]
 
 
 def test_the_folder_of_the_page_has_visdoms_own_files_too(
@@ -154,7 +155,7 @@ def test_what_npm_delivers_must_be_the_right_file(
 
     assert visdom_assets.main() == 2
     assert "tidy 1.2.3 as npm delivered it has another css/tidy.css" in capsys.readouterr().err
-    assert visdom_assets.missing(cache) == [ASSET]
+    assert npm.missing(visdom_assets.ASSETS, cache) == [ASSET]
 
 
 def test_npm_failing_or_missing_is_said_in_one_line(
@@ -164,7 +165,7 @@ def test_npm_failing_or_missing_is_said_in_one_line(
     assert visdom_assets.main() == 2
     assert capsys.readouterr().err.endswith(": npm could not fetch the packages: network is unreachable\n")
 
-    monkeypatch.setattr(visdom_assets, "_npm", lambda: None)
+    monkeypatch.setattr(npm, "_npm", lambda: None)
     assert visdom_assets.main() == 2
     assert "npm is not installed" in capsys.readouterr().err
 
@@ -172,7 +173,7 @@ def test_npm_failing_or_missing_is_said_in_one_line(
 def test_without_npm_on_the_system_that_of_the_development_tools_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
 
-    npm = visdom_assets._npm()
+    found = npm._npm()
 
-    assert npm is not None
-    assert re.fullmatch(r"\d+\.\d+\.\d+", subprocess.check_output([*npm, "--version"], text=True).strip())
+    assert found is not None
+    assert re.fullmatch(r"\d+\.\d+\.\d+", subprocess.check_output([*found, "--version"], text=True).strip())

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gan import npm
 from gan.watching import visdom_assets, visdom_page
 from gan.watching.health import Diagnosis
 from gan.watching.visdom_page import Page, Server
@@ -330,7 +331,7 @@ def test_over_ssh_a_user_without_a_name_is_told_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
+    monkeypatch.setattr(npm, "from_cdn", lambda assets, folder: False)
 
     page, told = visdom_page.open_page("http://localhost", free_port(), "run", "run", {})
 
@@ -342,8 +343,8 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
 
 
 def test_files_of_the_page_that_came_in_part_are_tried_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visdom_assets, "from_cdn", lambda static: False)
-    monkeypatch.setattr(visdom_assets, "missing", lambda static: list(visdom_assets.ASSETS[:3]))
+    monkeypatch.setattr(npm, "from_cdn", lambda assets, folder: False)
+    monkeypatch.setattr(npm, "missing", lambda assets, folder: list(assets[:3]))
 
     page, told = visdom_page.open_page("http://localhost", free_port(), "run", "run", {})
 

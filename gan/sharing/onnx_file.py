@@ -1,0 +1,142 @@
+"""A generator as an ONNX file, for other programs and languages."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from config import ConfigError
+from gan.files import replacing
+from gan.quality.sampling import Sampler
+from model import Generator
+
+OPSET = 20
+CHECKED = 64  # seeds whose faces are compared
+FARTHEST = {False: 1e-3, True: 0.2}  # how far a number of them may be off, in single and in half precision
+NEEDED = "--to=onnx needs the packages onnx, onnxscript and onnxruntime; pip install -r requirements-extra.txt"
+
+
+class Truncated(nn.Module):
+    """z (N, nz), standard normal, truncation (), codes (N, K) where there are classes -> faces (N, C, S, S) float32."""
+
+    def __init__(self, generator: Generator, half: bool) -> None:
+        super().__init__()
+        self.generator = copy.deepcopy(generator).half() if half else generator
+        self.half_precision = half
+
+    def forward(self, z: Tensor, truncation: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Generate faces in [-1, 1]."""
+        z = z * truncation
+        return self.generator(z.half() if self.half_precision else z, codes).float()
+
+
+def write(sampler: Sampler, path: Path, half: bool) -> None:
+    """Write a generator that takes any number of latents, and check the file.
+
+    Args:
+        sampler: the generator, on the CPU.
+        path: the file.
+        half: whether weights and maps are of half precision; inputs and faces are of single precision all the same.
+
+    Raises:
+        ConfigError: a package is missing.
+        OSError: the file cannot be written.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 - what the file is compared with
+        import onnxscript  # noqa: F401 - what torch exports with
+    except ImportError as error:
+        raise ConfigError(NEEDED) from error
+    generator, columns = cast(Generator, sampler.generator), len(sampler.classes.vocabulary)
+    given: tuple[Tensor, ...] = (torch.zeros(2, sampler.model.nz), torch.ones(()))
+    shapes: dict[str, object] = {"z": {0: torch.export.Dim("n")}, "truncation": {}}
+    if columns:
+        given = (*given, torch.ones(2, columns, dtype=torch.long))
+        shapes["codes"] = {0: torch.export.Dim("n")}
+    with warnings.catch_warnings(), _silent():
+        warnings.simplefilter("ignore")  # of torch's own deprecations
+        program = torch.onnx.export(
+            Truncated(generator, half).eval(),
+            given,
+            input_names=list(shapes),
+            output_names=["faces"],
+            dynamic_shapes=shapes,
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    made = program.model_proto
+    known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(sampler.model.image_size)}
+    known["vocabulary"] = json.dumps(sampler.classes.vocabulary)
+    onnx.helper.set_model_props(made, known)
+    onnx.checker.check_model(made, full_check=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(made.SerializeToString())
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what torch's exporter says from the terminal: it speaks to developers."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, float]:
+    """Compare a file with PyTorch: the largest difference of any number of 64 faces, and faces per second of both.
+
+    The speeds are medians of five batches each, in turn: the file's first.
+
+    Raises:
+        ConfigError: the file draws other faces.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors; its warnings are for developers
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    plain = torch.from_numpy(np.stack([np.random.default_rng(i).standard_normal(sampler.model.nz, np.float32)
+                                       for i in range(CHECKED)]))  # fmt: skip
+    given = {"z": plain.numpy(), "truncation": np.array(0.8, np.float32)}
+    codes = sampler.codes(range(CHECKED)) if sampler.classes.vocabulary else None
+    if codes is not None:
+        given["codes"] = codes.numpy()
+    taken: tuple[list[float], list[float]] = ([], [])
+    faces, expected = np.zeros(0), torch.zeros(0)
+    for _ in range(6):
+        begun = time.perf_counter()
+        (faces,) = session.run(None, given)
+        between = time.perf_counter()
+        with torch.no_grad():
+            expected = sampler.generator(plain * 0.8, codes) if codes is not None else sampler.generator(plain * 0.8)
+        taken[0].append(between - begun)
+        taken[1].append(time.perf_counter() - between)
+    furthest = float(np.abs(np.asarray(faces) - expected.numpy()).max())
+    if not furthest <= FARTHEST[half]:
+        raise ConfigError(
+            f"{path}: ONNX Runtime draws other faces than PyTorch, numbers differ by {furthest:.2g}; do not use it, "
+            "and try other versions of onnx and onnxruntime"
+        )
+    speeds = [CHECKED / statistics.median(some[1:]) for some in taken]  # the first is slower
+    return furthest, speeds[0], speeds[1]

@@ -1,0 +1,214 @@
+"""A generator as one web page that draws faces by itself, in any browser and without a network.
+
+Everything is in the file: the weights, and TensorFlow.js, which computes. The page draws the same face for a seed as
+`generate.py` does, up to rounding.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import gzip
+import json
+import tarfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from config import ConfigError, Stored
+from gan import npm
+from gan.files import replacing
+from gan.npm import Asset
+from gan.quality.sampling import Sampler
+from model import QUICKER, Generator, GeneratorBlock, Modulation, NearestConv
+
+TEMPLATE = Path(__file__).with_name("page.html")
+CORE, WASM, BINARY = RUNTIME = (
+    Asset(
+        "@tensorflow/tfjs-core",
+        "4.22.0",
+        "dist/tf-core.es2017.min.js",
+        "tf-core.js",
+        "c55367325aa628ed685164d5c4210892e31c6d2d0e8c163a827b15ad330d1eba",
+    ),
+    Asset(
+        "@tensorflow/tfjs-backend-wasm",
+        "4.22.0",
+        "dist/tf-backend-wasm.es2017.min.js",
+        "tf-backend-wasm.js",
+        "bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65",
+    ),
+    Asset(
+        "@tensorflow/tfjs-backend-wasm",
+        "4.22.0",
+        "dist/tfjs-backend-wasm-simd.wasm",
+        "tfjs-backend-wasm-simd.wasm",
+        "77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b",
+    ),
+)
+"""What computes on the page: 0.3 MB compressed (Apache-2.0)."""
+GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
+BOTH = (3, 1), (2, 0)  # places of such a kernel that reach an even pixel, and an odd one
+
+Operation = dict[str, Any]
+Adder = Callable[[Tensor], int]  # stores a tensor, and says which it is
+
+
+class Weights:
+    """Tensors, one after the other in bytes, and where each begins.
+
+    Those of two and more dimensions are kept as half-precision numbers, or as whole ones from -127 to 127 with a
+    scale for each place of the last dimension; the others in full precision.
+    """
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored, self.content = stored, bytearray()
+        self.described: list[dict[str, Any]] = []
+
+    def add(self, tensor: Tensor) -> int:
+        """Store a tensor; returns its number."""
+        array, scale = tensor.detach().cpu().float().numpy(), None
+        if array.ndim > 1 and self.stored == "int8":
+            scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / 127
+            scale = self.add(torch.from_numpy(scales))
+            array = np.rint(array / scales).astype(np.int8)
+        elif array.ndim > 1:
+            array = array.astype(np.float16)
+        kind = {"f4": "f32", "f2": "f16", "i1": "i8"}[array.dtype.str[1:]]
+        place = {"at": len(self.content), "bytes": array.nbytes}
+        self.described.append({"kind": kind, "shape": array.shape, "scale": scale, **place})
+        self.content += array.astype(array.dtype.newbyteorder("<")).tobytes()
+        self.content += bytes(-len(self.content) % 4)
+        return len(self.described) - 1
+
+
+def operations(generator: Generator, add: Adder) -> list[Operation]:
+    """A generator's layers as what page.html computes: on maps (N, R, R, C), from a latent (N, nz) on."""
+    first, *others = generator.main
+    weight = cast(nn.ConvTranspose2d, first).weight.permute(0, 2, 3, 1)  # (nz, R, R, C): on one pixel it is a product
+    _, side, _, width = weight.shape
+    return [{"op": "dense", "weight": add(weight.flatten(1)), "side": side, "width": width}, *_layers(others, add)]
+
+
+def _layers(layers: Iterable[nn.Module], add: Adder) -> list[Operation]:
+    left, done = collections.deque(layers), list[Operation]()
+
+    def taken(*kinds: type[nn.Module]) -> Any:
+        return left.popleft() if left and isinstance(left[0], kinds) else None
+
+    while left:
+        layer = left.popleft()
+        if isinstance(layer, Modulation):
+            done.append({"op": "modulate", "weight": add(layer.weight.T), "bias": add(layer.bias)})
+        elif isinstance(layer, GeneratorBlock):
+            done.append({"op": "branch", "layers": _layers(layer.branch, add)})
+        elif isinstance(layer, nn.Upsample):
+            done.append({"op": "enlarge", "factor": int(cast(float, layer.scale_factor)), "mode": layer.mode})
+        elif isinstance(layer, nn.Tanh):
+            done.append({"op": "tanh"})
+        elif isinstance(layer, nn.BatchNorm2d):
+            scale, shift = _affine(layer)
+            done.append({"op": "scale", "scale": add(scale), "shift": add(shift)})
+        elif isinstance(layer, nn.ReLU | nn.LeakyReLU):
+            done.append({"op": "relu"})
+            left.appendleft(layer)
+        elif isinstance(layer, nn.Conv2d):
+            scale, shift = _affine(taken(nn.BatchNorm2d))
+            weight = layer.weight.permute(2, 3, 1, 0) * scale
+            done.append({"op": "conv", "weight": add(weight), "bias": add(shift + weight.new_zeros(weight.shape[3]))})
+            done[-1]["pad"] = int(layer.padding[0])
+        elif isinstance(layer, nn.ConvTranspose2d):
+            kernel = layer.weight
+            if isinstance(layer, NearestConv):
+                kernel = (kernel.flatten(2) @ layer.spread.T).unflatten(2, (4, 4))
+            if isinstance(layer, NearestConv) or (layer.kernel_size, layer.stride, layer.padding) == GROWS:
+                # For each of the four pixels that come from one a kernel of 2 x 2: a quarter of a deconvolution's work.
+                scale, shift = _affine(taken(nn.BatchNorm2d))
+                four = [kernel[:, :, rows][:, :, :, columns].permute(2, 3, 0, 1) for rows in BOTH for columns in BOTH]
+                weight = torch.cat([one * scale for one in four], 3)
+                bias = (shift + weight.new_zeros(kernel.shape[1])).repeat(4)
+                done.append({"op": "grow", "weight": add(weight), "bias": add(bias)})
+            else:
+                done.append({"op": "deconv", "weight": add(kernel.permute(2, 3, 1, 0))})
+                done[-1] |= {"stride": int(layer.stride[0]), "pad": int(cast(int, layer.padding[0]))}
+        else:
+            raise ConfigError(f"--to=html: the page cannot compute {type(layer).__name__}; use --to=onnx")
+        if done[-1]["op"] in ("scale", "relu", "conv", "grow"):
+            bent = taken(nn.ReLU, nn.LeakyReLU)
+            done[-1]["slope"] = getattr(bent, "negative_slope", 1.0 if bent is None else 0.0)
+    return done
+
+
+def _affine(norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
+    """What BatchNorm multiplies with and adds, (C,); 1 and 0 without one."""
+    if norm is None:
+        return torch.ones(()), torch.zeros(())
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return scale, norm.bias - norm.running_mean * scale
+
+
+def write(sampler: Sampler, path: Path, stored: Stored) -> None:
+    """Write the page of a generator.
+
+    Args:
+        sampler: the generator.
+        path: the file.
+        stored: how weights are kept.
+
+    Raises:
+        ConfigError: what computes on the page cannot be fetched, or a layer is not known.
+        OSError: the file cannot be written.
+    """
+    runtime = fetched()
+    weights, generator = Weights(stored), cast(Generator, sampler.generator)
+    with torch.no_grad():
+        described = {
+            "layers": operations(generator, weights.add),
+            "embeddings": [weights.add(vectors * QUICKER) for vectors in generator.classes.parameters()],
+        }
+    described |= {
+        "nz": sampler.model.nz,
+        "size": sampler.model.image_size,
+        "vocabulary": sampler.classes.vocabulary,
+        "rows": sampler.classes.rows.tolist(),
+        "counts": sampler.classes.counts.tolist(),
+        "tensors": weights.described,
+        "digest": sampler.digest,
+    }
+    binary = gzip.compress((runtime / BINARY.place).read_bytes() + bytes(weights.content), 9, mtime=0)
+    described["runtime"] = (runtime / BINARY.place).stat().st_size
+    parts = {
+        "CORE": (runtime / CORE.place).read_text("utf-8"),
+        "WASM": (runtime / WASM.place).read_text("utf-8"),
+        "DESCRIBED": json.dumps(described).replace("<", "\\u003c"),
+        "BINARY": base64.b64encode(binary).decode(),
+    }
+    page = TEMPLATE.read_text("utf-8")
+    for name, content in parts.items():
+        page = page.replace(f"/*{name}*/", content)
+    with replacing(path) as temporary:
+        temporary.write_text(page, "utf-8", newline="\n")
+
+
+def fetched() -> Path:
+    """The folder of what computes on the page, fetched once and kept in the user's cache.
+
+    Raises:
+        ConfigError: it is not there and cannot be fetched.
+    """
+    folder = npm.cache("web-page")
+    try:
+        if npm.missing(RUNTIME, folder) and not npm.from_cdn(RUNTIME, folder):
+            npm.from_npm(RUNTIME, folder)
+    except (OSError, KeyError, tarfile.TarError) as error:
+        raise ConfigError(
+            f"--to=html needs TensorFlow.js, which is not in {folder} and cannot be put there ({error}); run it once "
+            "while the internet can be reached"
+        ) from error
+    return folder

@@ -1,0 +1,186 @@
+"""The page of `export.py --to=html` in a real Chromium without any network: it draws what `generate.py` draws."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from config import RELEASED, ConfigError, ModelConfig
+from gan.classes import NONE, Classes
+from gan.latent import latents
+from gan.quality import sampling
+from gan.quality.sampling import Sampler
+from gan.sharing import web_page
+from model import Generator
+
+CPU = torch.device("cpu")
+PATIENCE = 120_000  # milliseconds
+KINDS = (("hair", "blue", "red"), ("mood", "calm", "wild"))
+TINY = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+NETWORKS = {
+    "book": dataclasses.replace(TINY, to_rgb="book", image_size=96),
+    "doubling": dataclasses.replace(
+        TINY, image_size=96, growth="doubling", up="nearest", blocks=24, modulated=True, lean=True
+    ),
+    "resnet": dataclasses.replace(TINY, arch="resnet", to_rgb="smooth", modulated=True),
+    "grey": dataclasses.replace(TINY, channels=1),
+    "classes": dataclasses.replace(TINY, vocabulary=KINDS),
+}
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, lacking: Callable[[str], NoReturn], tmp_path_factory: pytest.TempPathFactory):
+    """A function that writes the page of a generator and opens it from its file; nothing may leave the machine."""
+    try:
+        web_page.fetched()
+    except ConfigError as error:
+        lacking(str(error))
+    context, wrong = browser.new_context(offline=True, viewport={"width": 1100, "height": 900}), list[str]()
+
+    def open_page(sampler: Sampler, stored: web_page.Stored) -> Page:
+        path = tmp_path_factory.mktemp("page") / "faces.html"
+        web_page.write(sampler, path, stored)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        near = ("file:", "blob:", "data:")
+        page.on("request", lambda one: None if one.url.startswith(near) else wrong.append(one.url))
+        page.goto(path.as_uri())
+        page.wait_for_function("wall.length === WALL")
+        return page
+
+    yield open_page
+    assert wrong == []
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def released(opened: Callable[..., Page]) -> Iterator[tuple[Page, Sampler]]:
+    sampler = sampling.load(RELEASED, CPU)
+    page = opened(sampler, "int8")
+    yield page, sampler
+    page.close()
+
+
+def small(model: ModelConfig) -> Sampler:
+    """A sampler with random weights, whose faces are not grey all over."""
+    torch.manual_seed(3)
+    generator = Generator(model).eval().requires_grad_(False)
+    for name, weight in generator.state_dict().items():
+        if "running_var" in name:
+            weight.uniform_(0.5, 2)
+        elif "classes" in name:
+            weight[1:] = torch.randn_like(weight[1:]) / 10
+        elif weight.ndim > 1:
+            weight.copy_(torch.randn_like(weight) * (2 / weight[0].numel()) ** 0.5)
+        elif weight.ndim:
+            weight.add_(torch.randn_like(weight) * 0.1)
+    known = Classes.of(KINDS, np.array([[1, 1]] * 5 + [[2, 2]] * 3 + [[1, 2]])) if model.vocabulary else NONE
+    return Sampler(generator, None, model, CPU, classes=known)
+
+
+def drawn(page: Page, seed: int, truncation: float = 1.0, asked: list[int] | None = None) -> np.ndarray:
+    """A face as the page computes it, (S, S, 3)."""
+    values = page.evaluate(
+        "([seed, truncation, asked]) => Array.from(faceOf(latentOf(seed, truncation, asked)).data)",
+        [seed, truncation, asked or []],
+    )
+    side = round((len(values) / 4) ** 0.5)
+    return np.array(values).reshape(side, side, 4)[..., :3]
+
+
+def off(page: Page, sampler: Sampler, seeds: range) -> np.ndarray:
+    """How far the page's pixels are from PyTorch's."""
+    expected = np.concatenate(list(sampler.faces(seeds)))
+    expected = np.broadcast_to(expected, (*expected.shape[:3], 3)).astype(int)
+    assert expected.std() > 5
+    return np.abs(np.stack([drawn(page, seed) for seed in seeds]) - expected)
+
+
+def test_the_released_generators_page_draws_what_pytorch_draws(released: tuple[Page, Sampler]) -> None:
+    page, sampler = released
+    far = off(page, sampler, range(64))
+    assert far.mean() <= 2
+    assert np.percentile(far, 99) <= 8
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_kind_of_network_is_drawn(opened: Callable[..., Page], name: str) -> None:
+    sampler = small(NETWORKS[name])
+    page = opened(sampler, "fp16")
+    far = off(page, sampler, range(8))
+    assert far.mean() <= 0.5
+    assert np.percentile(far, 99.5) <= 4
+    page.close()
+
+
+def test_a_seed_means_the_same_latent_as_in_numpy(released: tuple[Page, Sampler]) -> None:
+    page, sampler = released
+    nz = sampler.model.nz
+    seeds = [*range(2000), 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**53 - 17]
+    found = page.evaluate("seeds => seeds.map(seed => Array.from(latentOf(seed, 0.7)))", seeds)
+    np.testing.assert_allclose(np.array(found), latents(seeds, nz, 0.0, 0.7).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Callable[..., Page]) -> None:
+    sampler = small(NETWORKS["classes"])
+    page = opened(sampler, "fp16")
+    for asked in ([0, 0], [1, 0], [0, 2], [2, 1]):
+        wanted = {column: code for column, code in enumerate(asked) if code}
+        found = page.evaluate("([n, asked]) => [...Array(n).keys()].map(seed => codesOf(seed, asked))", [300, asked])
+        assert found == sampler.classes.of_seeds(range(300), wanted).tolist()
+    before = drawn(page, 0)
+    page.locator("#classes select").first.select_option("red")
+    page.wait_for_function("wall.length === WALL")
+    assert np.array_equal(np.array(page.evaluate("Array.from(wall[0].face.data)")).reshape(32, 32, 4)[..., :3],
+                          drawn(page, 0, asked=[2, 0]))  # fmt: skip
+    assert not np.array_equal(before, drawn(page, 0, asked=[2, 0]))
+    page.close()
+
+
+def test_its_parts_do_what_they_say(released: tuple[Page, Sampler], tmp_path: Path) -> None:
+    page, sampler = released
+    expect(page.locator("#wall canvas")).to_have_count(16)
+    page.locator("#next").click()
+    page.wait_for_function("wall.length === WALL && wall[0].seed === 16")
+    page.locator("#seed").fill("-7")
+    page.locator("#draw").click()
+    page.wait_for_function("wall.length === WALL && wall[0].seed === 0")
+
+    expect(page.locator("#morph")).to_be_disabled()
+    for nth in (3, 5):
+        page.locator("#wall button").nth(nth).click()
+    with page.expect_download() as download:
+        page.locator("#save-face").click()
+    assert download.value.suggested_filename == "face-00000005.png"
+    download.value.save_as(tmp_path / "face.png")
+    face = np.asarray(Image.open(tmp_path / "face.png").convert("RGB")).astype(int)
+    (expected,) = sampler.faces([5])
+    assert np.abs(face - expected[0]).mean() <= 2
+    page.locator("#morph").click()
+    page.wait_for_function(
+        "current.seed === '' && document.getElementById('said').textContent === ''", timeout=PATIENCE
+    )
+    page.locator("#clear").click()
+    expect(page.locator("#wall [aria-pressed=true]")).to_have_count(0)
+    with page.expect_download() as download:
+        page.locator("#save-wall").click()
+    download.value.save_as(tmp_path / "faces.png")
+    assert np.asarray(Image.open(tmp_path / "faces.png")).shape[:2] == (4 * 98 + 2, 4 * 98 + 2)
+
+    expect(page.locator("#draw")).to_have_text("Draw")
+    page.locator("#language").click()
+    expect(page.locator("#draw")).to_have_text("生成")
+    assert page.evaluate("[...document.querySelectorAll('[data-say]')].every(one => one.textContent)")
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 1100, "height": 900})

@@ -1,0 +1,130 @@
+"""Generators as folders for the Hugging Face hub: read again to the bit, and errors in one line."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+
+from config import CheckpointError, ConfigError, ExportConfig
+from gan import hub
+from gan.quality import sampling
+
+CPU = torch.device("cpu")
+
+pytest.importorskip("safetensors")
+
+
+@pytest.fixture
+def exported(run_here: Callable[..., CompletedProcess[str]], knowing_checkpoint: Path, tmp_path: Path) -> Path:
+    result = run_here("export.py", "--to=safetensors", f"--checkpoint={knowing_checkpoint}", "--out=mine")
+    assert result.returncode == 0, result.stderr
+    assert "generate.py --checkpoint=mine" in result.stdout
+    return tmp_path / "mine"
+
+
+def test_a_folder_draws_what_its_checkpoint_draws(
+    exported: Path, knowing_checkpoint: Path, run_here: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert {path.name for path in exported.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    assert "- hair: blue 2, red 2" in (exported / "README.md").read_text()
+    grids = []
+    for checkpoint in (exported, knowing_checkpoint):
+        result = run_here("generate.py", f"--checkpoint={checkpoint}", "--nogen=9", "--class=hair:red", "--nogpu")
+        assert result.returncode == 0, result.stderr
+        grids.append((tmp_path / "result.png").read_bytes())
+    assert grids[0] == grids[1]
+
+
+def test_a_card_that_was_completed_stays_and_other_files_are_not_overwritten(
+    exported: Path, knowing_checkpoint: Path, run_here: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (exported / "README.md").write_text("mine")
+    again = ("export.py", "--to=safetensors", f"--checkpoint={knowing_checkpoint}")
+    assert run_here(*again, "--out=mine").returncode == 0
+    assert (exported / "README.md").read_text() == "mine"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_text("{}")
+    result = run_here(*again, "--out=run")
+    assert (result.returncode, (tmp_path / "run/config.json").read_text()) == (2, "{}")
+    assert "run has other files; name a new folder" in result.stderr
+    result = run_here(*again, "--out=knowing.pt/hub")
+    assert result.returncode == 2
+    assert "could not write knowing.pt/hub" in result.stderr
+
+
+def test_choosing_by_a_discriminator_says_what_is_missing(exported: Path) -> None:
+    sampler = sampling.load(exported, CPU)
+    with pytest.raises(ConfigError, match="has no discriminator to choose by"):
+        sampler.best(range(4), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b"[]"),
+        ("config.json", b'{"model": {}, "images_seen": 0}'),
+        ("config.json", None),
+        ("model.safetensors", b"\xff" * 64),
+        ("model.safetensors", b""),
+    ],
+)
+def test_a_damaged_folder_is_one_line(exported: Path, name: str, content: bytes | None) -> None:
+    if content is None:
+        (exported / name).unlink()
+    else:
+        (exported / name).write_bytes(content)
+    with pytest.raises(CheckpointError) as refused:
+        sampling.load(exported, CPU)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_upload_is_asked_for_and_a_refusal_is_said(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    asked: list[tuple[str, dict[str, object], str | None]] = []
+
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, json.loads(body), self.headers["Authorization"]))
+            self.send_response(403)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    try:
+        with pytest.raises(ConfigError, match=r"--push: the hub did not take 'me/faces' .*; the folder .* is whole"):
+            hub.push(exported, "me/faces", f"http://127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with pytest.raises(ConfigError, match="--push: the hub did not take"):  # nobody answers there any more
+        hub.push(exported, "me/faces", f"http://127.0.0.1:{server.server_port}")
+    (path, body, token) = asked[0]
+    assert path == "/api/repos/create"
+    assert body["name"] == "faces"
+    assert body["organization"] == "me"
+    assert token == "Bearer hf_test"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"to": "html", "push": "me/faces"}, "--push uploads"),
+        ({"to": "html", "out": Path("faces.onnx")}, r"ending in \.html"),
+        ({"to": "onnx", "weights": "int8"}, "stores fp32 or fp16"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ExportConfig(**words)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,61 @@
+"""ONNX files: any number of latents, truncation as an input, the same faces as PyTorch's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import pytest
+import torch
+
+from config import RELEASED
+from gan.latent import latents
+from gan.quality import sampling
+
+CPU = torch.device("cpu")
+
+onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+
+
+def run(path: Path, **given: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (faces,) = session.run(None, given)
+    return np.asarray(faces)
+
+
+@pytest.mark.parametrize(("weights", "far"), [("fp32", 1e-4), ("fp16", 0.05)])
+def test_the_released_generators_file_draws_what_pytorch_draws(
+    run_here: Callable[..., CompletedProcess[str]], tmp_path: Path, weights: str, far: float
+) -> None:
+    result = run_here("export.py", "--to=onnx", f"--weights={weights}", "--out=made/faces.onnx")
+    assert result.returncode == 0, result.stderr
+    assert "by ONNX Runtime" in result.stdout
+    assert result.stderr == ""
+    sampler, z = sampling.load(RELEASED, CPU), latents(range(64), 100)
+    for truncation in (1.0, 0.6):
+        with torch.no_grad():
+            expected = sampler.generator(z * truncation).numpy()
+        found = run(tmp_path / "made/faces.onnx", z=z.numpy(), truncation=np.array(truncation, np.float32))
+        assert np.abs(found - expected).max() <= far
+    assert run(tmp_path / "made/faces.onnx", z=z[:1].numpy(), truncation=np.array(1, np.float32)).shape == (
+        1,
+        3,
+        96,
+        96,
+    )
+
+
+def test_classes_are_an_input(
+    run_here: Callable[..., CompletedProcess[str]], knowing_checkpoint: Path, tmp_path: Path
+) -> None:
+    result = run_here("export.py", "--to=onnx", f"--checkpoint={knowing_checkpoint}")
+    assert result.returncode == 0, result.stderr
+    sampler, z = sampling.load(knowing_checkpoint, CPU), latents(range(5), 20)
+    codes = torch.tensor([[1, 1], [1, 2], [2, 1], [2, 2], [0, 0]])
+    with torch.no_grad():
+        expected = sampler.generator(z, codes).numpy()
+    found = run(tmp_path / "faces.onnx", z=z.numpy(), truncation=np.array(1, np.float32), codes=codes.numpy())
+    assert np.abs(found - expected).max() <= 1e-4
+    known = {one.key: one.value for one in onnx.load(tmp_path / "faces.onnx").metadata_props}
+    assert known["vocabulary"] == '[["hair", "blue", "red"], ["mood", "calm", "wild"]]'
+    assert known["digest"] == sampler.digest
