@@ -355,6 +355,11 @@ def test_the_page_fits_and_has_names_for_everything(page: Page) -> None:
     for width in (1280, 800):
         page.set_viewport_size({"width": width, "height": 1400})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(
+            "[...document.querySelectorAll('#wall img, #face img')].every(one => {"
+            " const [inner, outer] = [one, one.closest('#wall, #face')].map(of => of.getBoundingClientRect());"
+            " return inner.left >= outer.left && inner.right <= outer.right })"
+        )
     nameless = page.evaluate(
         "[...document.querySelectorAll('button, input, textarea')].filter(one => one.offsetParent && !("
         "one.innerText || one.ariaLabel || one.labels?.length || one.title || one.closest('label')))"
