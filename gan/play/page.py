@@ -31,7 +31,9 @@ STYLE = """
 .gradio-container { max-width: 1400px !important; margin: auto }
 #command textarea { font-family: ui-monospace, Consolas, monospace }
 @media (max-width: 960px) {
-    #wall .grid-container { grid-template: none / repeat(5, minmax(0, 1fr)) !important; grid-auto-rows: 80px !important }
+    #wall .grid-container {
+        grid-template: none / repeat(5, minmax(0, 1fr)) !important; grid-auto-rows: 80px !important;
+    }
 }
 """
 OPEN = "() => setTimeout(() => document.querySelectorAll('#saved a[download]').forEach(one => one.click()), 200)"
