@@ -364,7 +364,10 @@ def test_a_run_that_is_not_there_is_answered_with_the_one_that_may_be_meant(
 
 
 def test_weights_of_the_book_that_are_taken_for_a_checkpoint_are_told_from_damage(tmp_path: Path) -> None:
-    for name, hint in (("netg_200.pth", "; the book's weights go with --netg_path"), ("a.pt", "use another file")):
+    for name, hint in (
+        ("netg_200.pth", "; the book's weights go with --netg_path of generate.py and train.py"),
+        ("a.pt", "use another file"),
+    ):
         torch.save({"main.0.weight": torch.zeros(2)}, tmp_path / name, _use_new_zipfile_serialization=False)
         assert refusal(tmp_path / name).endswith(hint)
 
