@@ -54,7 +54,8 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
             )
         except OSError as error:
             raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error
-        for number in (signal.SIGINT, signal.SIGTERM):  # the former is ignored in what a script starts with &
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # the terminal was closed; Windows has none
+        for number in (signal.SIGINT, signal.SIGTERM, hangup):  # the first is ignored in what a script starts with &
             signal.signal(number, signal.default_int_handler)
         show(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):

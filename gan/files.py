@@ -54,8 +54,8 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def as_word(path: Path) -> str:
-    """A path for a command in a terminal, quoted where it holds blanks or special characters."""
+def as_word(path: Path | str) -> str:
+    """A path or another text for a command in a terminal, quoted where it holds blanks or special characters."""
     text = str(path)
     if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
         return text

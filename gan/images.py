@@ -157,7 +157,7 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
         with replacing(path) as temporary:
             if path.suffix.lower() == ".mp4":
                 pictures = itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each))
-            _write_film(pictures, temporary, [each] * (len(places) - 1) + [each + LAST])
+            _write_film(pictures, temporary, [each] * (len(places) - 1) + [each + LAST], Fraction(1000, each))
     except (OSError, RuntimeError, ValueError) as error:  # the last two are of Pillow, of av
         whole = list(filter(is_picture, previews))
         if whole and len(whole) < len(previews):
@@ -166,16 +166,18 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     return len(places)
 
 
-def save_morph(faces: Iterable[np.ndarray], path: Path, fps: int) -> None:
+def save_morph(faces: Sequence[np.ndarray], path: Path, fps: int) -> None:
     """Write faces (H, W, C) uint8 as a film without an end, enlarged to 384 pixels, in the format of the path's suffix.
 
     Raises:
         OSError: the film cannot be written.
     """
-    each = round(1000 / fps)
+    unit = 10 if path.suffix.lower() == ".gif" else 1  # milliseconds in which the format counts
+    ends = np.rint(np.arange(len(faces) + 1) * 1000 / fps / unit).astype(int) * unit
     try:
         with replacing(path) as temporary:
-            _write_film((Image.fromarray(enlarged(face)) for face in faces), temporary, each)
+            pictures = (Image.fromarray(enlarged(face)) for face in faces)
+            _write_film(pictures, temporary, np.diff(ends).tolist(), Fraction(fps))
     except (RuntimeError, ValueError) as error:  # of av, of Pillow
         raise OSError(str(error)) from error
 
@@ -187,10 +189,10 @@ def enlarged(face: np.ndarray) -> np.ndarray:
     return np.asarray(picture.resize((times * picture.width, times * picture.height), Image.Resampling.LANCZOS))
 
 
-def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: int | list[int]) -> None:
-    """Write pictures as a film that begins anew at its end; in MP4 each stays as long as the first."""
+def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: list[int], rate: Fraction) -> None:
+    """Write pictures as a film that begins anew at its end; `rate`, in pictures per second, is for MP4."""
     if path.suffix.lower() == ".mp4":
-        _save_mp4(pictures, path, milliseconds if isinstance(milliseconds, int) else milliseconds[0])
+        _save_mp4(pictures, path, rate)
         return
     options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
     pictures = iter(pictures)
@@ -222,7 +224,7 @@ def _frame(path: Path) -> Image.Image:
     return frame
 
 
-def _save_mp4(pictures: Iterable[Image.Image], path: Path, milliseconds: int) -> None:
+def _save_mp4(pictures: Iterable[Image.Image], path: Path, rate: Fraction) -> None:
     """Write H.264 that every browser plays; its colours are shared by 2x2 pixels, so sides must be even."""
     import av
 
@@ -230,7 +232,7 @@ def _save_mp4(pictures: Iterable[Image.Image], path: Path, milliseconds: int) ->
         stream: Any = None
         for picture in pictures:
             if stream is None:
-                stream = file.add_stream("libx264", rate=Fraction(1000, milliseconds), options={"crf": "20"})
+                stream = file.add_stream("libx264", rate=rate, options={"crf": "20"})
                 stream.width, stream.height = picture.width // 2 * 2, picture.height // 2 * 2
                 stream.pix_fmt = "yuv420p"
             even = picture.crop((0, 0, stream.width, stream.height))

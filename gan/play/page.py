@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -23,7 +24,9 @@ from gan.play.directions import SLIDERS
 from gan.play.studio import Face, StoppedError, Studio
 
 WALL, PINS = 24, 8  # faces on the wall, and most that can be pinned
+MOST = 64  # most faces of a picture that are shown again
 BEST_OF = (WALL, 128, 512)
+LAST_SEED = 2**53 - max(BEST_OF)  # of the first face
 FILMS = [suffix for suffix in morph.FILMS if suffix != ".mp4" or morph.has_av()]
 AS_IS = "-"  # in place of a colour
 SAVED = 50  # newest files to download that are kept
@@ -58,7 +61,7 @@ WORDS = {
     "more": ("More like this", "更多相似的"),
     "near": ("How far from it", "相差多远"),
     "pins": ("Pinned faces: click one to play with it", "钉住的头像：点击一张来玩"),
-    "unpin": ("Remove the pins", "全部取消"),
+    "unpin": ("Remove the pins", "取消全部钉住"),
     "sum": ("Sum of pinned faces, by their places: 1 - 2 + 3", "钉住的头像相加减，写第几张：1 - 2 + 3"),
     "mix": ("Mix", "混合"),
     "seconds": ("Seconds", "秒"),
@@ -76,11 +79,15 @@ WORDS = {
 """What the page says, in English and Chinese; the browser's language decides."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Session:
-    """What one page shows: the wall, the face that was chosen, what was made of it, and the pins."""
+    """What one page shows: the wall and its columns, the face that was chosen, what was made of it, and the pins.
+
+    Events of a page overlap, so each sets what it changes, at its end, and leaves the rest as it is.
+    """
 
     wall: tuple[Face, ...] = ()
+    columns: int | None = None
     chosen: Face | None = None
     moved: Face | None = None
     pins: tuple[Face, ...] = ()
@@ -110,7 +117,7 @@ def slider(least: float, most: float, first: float, step: float, **more: Any) ->
 def whole_number(**more: Any) -> gr.Number:
     """A number from 0 on that takes what people type, in the same way."""
     made = gr.Number(0, precision=0, **more)
-    made.preprocess = lambda payload: int(within(payload, 0, 2**53, 0))
+    made.preprocess = lambda payload: int(within(payload, 0, LAST_SEED, 0))
     return made
 
 
@@ -158,11 +165,12 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
     still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
     hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "contain"}
 
-    with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
+    with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(300, 3600)) as blocks:
         session = gr.State(Session())
         with gr.Row(equal_height=True):
-            name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator")
-            name.preprocess = lambda payload: str(payload)  # the list grows; the studio checks it
+            # The list grows, and the studio checks what comes: hence the custom value, which nobody can type.
+            free: dict[str, Any] = {"allow_custom_value": True, "filterable": False}
+            name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator", **free)
             seed = whole_number(label=say("seed"), elem_id="seed")
             std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
             best = choice(BEST_OF, label=say("best"), elem_id="best")
@@ -210,7 +218,13 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         saved = gr.File(label=say("saved"), elem_id="saved", interactive=False, file_count="multiple")
 
         changes = [*sliders, *colours]
-        chosen = [session, face, ends, *changes, command]
+        chosen = [face, ends, *changes, command]
+
+        def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[np.ndarray, str]]:
+            """Hang faces on the wall."""
+            shown = pictures(studio, faces)
+            now.wall, now.columns = tuple(faces), columns
+            return shown
 
         @on_page
         def on_draw(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
@@ -218,12 +232,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             faces = studio.wall(name, seed, WALL, std, best, classes)
             options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
             options += [f"--gen_search_num={best}"] if best > WALL else []
-            now = dataclasses.replace(now, wall=tuple(faces))
-            return now, pictures(studio, faces), studio.command(name, *options)
+            return hang(now, faces), studio.command(name, *options)
 
         @on_page
         def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
-            seed += max(WALL, best)
+            seed = min(seed + max(WALL, best), LAST_SEED)
             return seed, *on_draw(now, name, seed, std, best, classes)
 
         @on_page
@@ -232,10 +245,10 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
             """Begin to play with a face."""
-            now = dataclasses.replace(now, chosen=one, moved=one)
             shown, ends = enlarged(studio.pixels([one], quick=True)[0]), grid(studio.ends(one), 2 * len(SLIDERS))
             plain = [0 for _ in sliders] + [AS_IS for _ in colours]
-            return now, shown, ends, *plain, studio.command(one.generator, *(options or one.words))
+            now.chosen = now.moved = one
+            return shown, ends, *plain, studio.command(one.generator, *(options or one.words))
 
         @on_page
         def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
@@ -253,33 +266,33 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             moved = studio.moved(one, moves, wanted)
             options = [f"--{of}={share:g}" for of, share in moves.items()]
             options += [f"--{of}={colour}" for of, colour in wanted.items()]
-            now = dataclasses.replace(now, moved=moved)
-            said = [*one.words, *options] if one.seed is not None else one.words  # the saved face has been moved
+            said = [*one.without(wanted).words, *options] if one.seed is not None else one.words  # it is saved as moved
             shown = enlarged(studio.pixels([moved], quick=True)[0])
-            return now, shown, studio.command(one.generator, *said)
+            now.moved = moved
+            return shown, studio.command(one.generator, *said)
 
         @on_page
         def on_reset(now: Session) -> tuple[Any, ...]:
             return begun(now, now.chosen or now.face)
 
         @on_page
-        def on_pin(now: Session) -> tuple[Any, ...]:
+        def on_pin(now: Session) -> list[Any]:
             if len(now.pins) == PINS:
                 raise ConfigError(f"at most {PINS} faces can be pinned; remove the pins first")
-            now = dataclasses.replace(now, pins=(*now.pins, now.face))
+            now.pins = (*now.pins, now.face)
             shown = [enlarged(studio.pixels([one], quick=True)[0]) for one in now.pins]
-            return now, [(one, str(i)) for i, one in enumerate(shown, 1)]
+            return [(one, str(i)) for i, one in enumerate(shown, 1)]
 
-        def on_unpin(now: Session) -> tuple[Any, ...]:
-            return dataclasses.replace(now, pins=()), []
+        def on_unpin(now: Session) -> list[Any]:
+            now.pins = ()
+            return []
 
         @on_page
         def on_more(now: Session, share: float) -> tuple[Any, ...]:
             one = now.face
             faces = studio.neighbours(one, WALL, share)
             options = [*one.words, *([] if one.seed is not None else one.drawn), f"--vary={share:g}", f"--nogen {WALL}"]
-            now = dataclasses.replace(now, wall=tuple(faces))
-            return now, pictures(studio, faces), studio.command(one.generator, *options)
+            return hang(now, faces), studio.command(one.generator, *options)
 
         @on_page
         def on_mix(now: Session, text: str) -> tuple[Any, ...]:
@@ -288,23 +301,25 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_film(now: Session, seconds: float, suffix: str) -> tuple[Any, ...]:
-            path = place(folder) / f"morph{suffix}"
-            options = studio.film(now.pins, seconds, path)
+            path, points = place(folder) / f"morph{suffix}", now.pins
+            options = studio.film(points, seconds, path)
             options += [] if suffix == FILMS[0] else [f"--gen_img={path.name}"]
             shown = None if suffix == ".mp4" else str(path)
-            return shown, [str(path)], studio.command(now.pins[0].generator, *options)
+            return shown, [str(path)], studio.command(points[0].generator, *options)
 
         @on_page
         def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
-            if path is None:
-                raise ConfigError("there is no picture yet; drop one on the field above")
-            faces = studio.remembered(name, Path(path))
+            if path is None or not Path(path).is_file():  # it is kept for an hour
+                raise ConfigError("there is no picture; drop one on the field above")
+            faces, columns = studio.remembered(name, Path(path))
+            if len(faces) > MOST:
+                gr.Info(f"of the picture's {len(faces)} faces the first {MOST} are on the wall")
             if faces:
-                now = dataclasses.replace(now, wall=tuple(faces[:WALL]))
-                return pictures(studio, now.wall), *begun(now, faces[0], "--like=PICTURE")
+                options = ["--like=PICTURE"] if len(faces) == 1 else []
+                return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options)
             one, found = studio.inverted(name, Path(path))
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
-            return gr.skip(), *begun(now, one, "--invert=PICTURE")
+            return pictures(studio, now.wall), *begun(now, one, "--invert=PICTURE")
 
         @on_page
         def on_save(now: Session) -> list[str]:
@@ -318,15 +333,16 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             if not now.wall:
                 raise ConfigError("the wall is empty; draw faces first")
             path = place(folder) / "result.png"
-            studio.save(now.wall, path)
+            studio.save(now.wall, path, now.columns)
             return [str(path)]
 
         @on_page
         def on_save_pins(now: Session) -> list[str]:
-            if not now.pins:
+            pinned = now.pins
+            if not pinned:
                 raise ConfigError("no face is pinned; click one and pin it")
-            paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(now.pins, 1)]
-            for one, path in zip(now.pins, paths, strict=True):
+            paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(pinned, 1)]
+            for one, path in zip(pinned, paths, strict=True):
                 studio.save([one], path)
             return list(map(str, paths))
 
@@ -335,20 +351,19 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         long: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 1, "api_visibility": "private"}
         asked = [session, name, seed, std, best, classes]
         for event in (draw.click, blocks.load):
-            event(on_draw, asked, [session, wall, command], **quick)
-        further.click(on_next, asked, [seed, session, wall, command], **quick)
+            event(on_draw, asked, [wall, command], **quick)
+        further.click(on_next, asked, [seed, wall, command], **quick)
         blocks.load(lambda: gr.update(choices=studio.names()), None, name, **quick)
         name.focus(lambda: gr.update(choices=studio.names()), None, name, show_progress="hidden", **quick)
         name.change(on_name, name, classes, **quick)
         wall.select(on_wall, session, chosen, **quick)
         pins.select(on_pins, session, chosen, **quick)
-        for part in changes:
-            of_part: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden", **quick}
-            part.input(on_change, [session, *changes], [session, face, command], **of_part)
+        of_change: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden", **quick}
+        gr.on([part.input for part in changes], on_change, [session, *changes], [face, command], **of_change)
         reset.click(on_reset, session, chosen, **quick)
-        pin.click(on_pin, session, [session, pins], **quick)
-        unpin.click(on_unpin, session, [session, pins], **quick)
-        more.click(on_more, [session, near], [session, wall, command], **quick)
+        pin.click(on_pin, session, pins, **quick)
+        unpin.click(on_unpin, session, pins, **quick)
+        more.click(on_more, [session, near], [wall, command], **quick)
         mix.click(on_mix, [session, total], chosen, **quick)
         film_it.click(on_film, [session, seconds, suffix], [film, saved, command], **long)
         invert.click(on_invert, [session, name, picture], [wall, *chosen], show_progress_on=face, **long)
@@ -373,9 +388,10 @@ def pictures(studio: Studio, faces: Sequence[Face]) -> list[tuple[np.ndarray, st
 
 def place(folder: Path) -> Path:
     """A new folder for a file to download; the oldest ones are deleted."""
-    old = sorted(folder.glob("saved-*"), key=lambda path: path.stat().st_mtime)
-    for path in old[:-SAVED]:
-        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):  # another save deletes them, too
+        old = sorted(folder.glob("saved-*"), key=lambda path: path.stat().st_mtime)
+        for path in old[:-SAVED]:
+            shutil.rmtree(path, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="saved-", dir=folder))
 
 

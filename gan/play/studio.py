@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shlex
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from config import RELEASED, RUNS, CheckpointError, ConfigError
-from gan import images
+from gan import checkpoint, images
 from gan.files import as_word
 from gan.play import directions, inversion, morph, recipes
 from gan.play.api import Generator
@@ -30,13 +29,17 @@ PATIENCE = 60.0  # seconds for what is under way to end
 
 @dataclasses.dataclass(frozen=True)
 class Face:
-    """A face: its generator's name, its latent (1, nz), and what leads to it, if a seed does."""
+    """A face: its generator by name and as it was, its latent (1, nz), and what leads to it, if a seed does.
+
+    A run that goes on training changes its file; the face stays with the weights that drew it.
+    """
 
     generator: str
+    sampler: Sampler = dataclasses.field(repr=False, compare=False)
     latent: Tensor
     seed: int | None = None
     std: float = 1.0
-    classes: str = ""
+    asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes: codes by column
 
     @property
     def words(self) -> list[str]:
@@ -47,7 +50,15 @@ class Face:
     def drawn(self) -> list[str]:
         """Options for the truncation and the classes."""
         of = [] if self.std == 1 else [f"--gen_std={self.std:g}"]
-        return [*of, f"--class={shlex.quote(self.classes)}"] if self.classes else of
+        columns = self.sampler.classes.vocabulary
+        classes = ",".join(f"{columns[column][0]}:{columns[column][code]}" for column, code in self.asked.items())
+        return [*of, f"--class={as_word(classes)}"] if classes else of
+
+    def without(self, names: Collection[str]) -> Face:
+        """The same, but no classes are asked for in the columns of these names."""
+        columns = self.sampler.classes.vocabulary
+        asked = {column: code for column, code in self.asked.items() if columns[column][0] not in names}
+        return dataclasses.replace(self, asked=asked)
 
 
 class StoppedError(Exception):
@@ -61,7 +72,8 @@ class Studio:
     """
 
     def __init__(self, first: Path, device: torch.device) -> None:
-        self.typed = {} if first == RELEASED else {first.name: first}
+        name = first.name if first.name != RELEASED_NAME else f"./{first.name}"
+        self.typed = {} if first == RELEASED else {name: first}
         self.device, self.loading, self.closing = device, threading.RLock(), threading.Event()
         self.at_work, self.rested = 0, threading.Condition()
         self.loaded: dict[str, tuple[float, Sampler]] = {}
@@ -96,7 +108,7 @@ class Studio:
             CheckpointError: there is none of that name, or it cannot be read.
         """
         with self.loading:
-            path = self.path(name)
+            path = checkpoint.find(self.path(name), sampling.FILES)
             try:
                 changed = path.stat().st_mtime
             except OSError:
@@ -104,20 +116,19 @@ class Studio:
             if name not in self.loaded or self.loaded[name][0] != changed:
                 self.loaded.pop(name, None)
                 self.loaded[name] = changed, sampling.load(path, self.device)
-                self.found.pop(name, None)
-                while len(self.loaded) > KEPT:
-                    gone = next(iter(self.loaded))
-                    del self.loaded[gone]
-                    self.found.pop(gone, None)
+            self.loaded[name] = self.loaded.pop(name)  # the one that was used last comes last
+            while len(self.loaded) > KEPT:
+                del self.loaded[next(iter(self.loaded))]
             return self.loaded[name][1]
 
-    def directions(self, name: str) -> Directions:
+    def directions(self, sampler: Sampler) -> Directions:
         """The directions of a generator; to find them takes a while, but for the released one."""
         with self.loading:
-            sampler = self.sampler(name)
-            if name not in self.found:
-                self.found[name] = directions.of(sampler, self.going_on, self.guesser)
-            return self.found[name]
+            if sampler.digest not in self.found:
+                self.found[sampler.digest] = directions.of(sampler, self.going_on, self.guesser)
+            while len(self.found) > KEPT:
+                del self.found[next(iter(self.found))]
+            return self.found[sampler.digest]
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -148,47 +159,43 @@ class Studio:
         Raises:
             ConfigError: a class is not known.
         """
-        sampler = self.of_classes(name, classes)
+        sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
             seeds, _ = whole_faces.choose(sampler, seeds, n, 0.0, std, self.going_on)
-        latents = sampler.latents(seeds, 0.0, std).cpu()
-        return [Face(name, z[None], one, std, classes) for one, z in zip(seeds, latents, strict=True)]
-
-    def of_classes(self, name: str, classes: str) -> Sampler:
-        """A generator that draws faces of these classes alone."""
-        return Generator(self.sampler(name)).of_classes(classes).sampler
+        latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
+        return [Face(name, plays, z[None], one, std, sampler.asked) for one, z in zip(seeds, latents, strict=True)]
 
     def neighbours(self, face: Face, n: int, share: float) -> list[Face]:
         """A face, and others that are near to it."""
         near = recipes.neighbours(face.latent, n, share, face.std)
-        return [face, *(Face(face.generator, z[None], None, face.std) for z in near[1:])]
+        return [face, *(Face(face.generator, face.sampler, z[None], None, face.std) for z in near[1:])]
 
     def moved(self, face: Face, sliders: Mapping[str, float], recoloured: Mapping[str, str]) -> Face:
         """A face moved along sliders, and recoloured: where the generator knows classes of hair or eyes by these."""
         sliders = {slider: share for slider, share in sliders.items() if share}
         if not sliders and not recoloured:
             return face
-        sampler, latent = self.sampler(face.generator), face.latent
-        if face.seed is not None:
-            columns = [names[0] for names in sampler.classes.vocabulary if names[0] in recoloured]
-            if columns:
-                asked = [face.classes, *(f"{column}:{recoloured[column]}" for column in columns)]
-                sampler = self.of_classes(face.generator, ",".join(filter(None, asked)))
-                latent = sampler.latents([face.seed], 0.0, face.std).cpu()
-                recoloured = {name: colour for name, colour in recoloured.items() if name not in columns}
+        sampler, latent = face.sampler, face.latent
+        columns = [names[0] for names in sampler.classes.vocabulary]
+        known = {columns.index(name): name for name in recoloured if name in columns and face.seed is not None}
+        if known and face.seed is not None:
+            codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known.values()))
+            of_classes = dataclasses.replace(sampler, asked={**face.asked, **codes})
+            latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
+            recoloured = {name: colour for name, colour in recoloured.items() if name not in known.values()}
         if sliders or recoloured:
-            found = self.directions(face.generator)
+            found = self.directions(sampler)
             latent = found.move(latent, sliders) if sliders else latent
             for name, colour in recoloured.items():
                 latent = found.recolour(sampler, latent, *found.code(name, colour))
-        return Face(face.generator, latent, None, face.std)
+        return Face(face.generator, sampler, latent, None, face.std)
 
     def ends(self, face: Face) -> np.ndarray:
         """Where each slider leads, its two ends in a row: pixels (2 * sliders, S, S, C)."""
-        found = self.directions(face.generator)
+        found = self.directions(face.sampler)
         ends = [found.move(face.latent, {slider: share}) for slider in SLIDERS for share in (-1.0, 1.0)]
-        return self.pixels([Face(face.generator, latent) for latent in ends], quick=True)
+        return self.pixels([dataclasses.replace(face, latent=latent) for latent in ends], quick=True)
 
     def mixed(self, faces: Sequence[Face], text: str) -> tuple[Face, list[str]]:
         """The sum of some faces, named by their places from 1 on, and the options of the same command.
@@ -197,12 +204,15 @@ class Studio:
             ConfigError: the text is no sum, or a place is empty.
         """
         alike(faces)
+        try:
+            signs, words = recipes.terms(text)
+        except ConfigError as error:
+            raise ConfigError(f"expected a sum of pinned faces by their places: 1 - 2 + 3; got {text!r}") from error
         latent = recipes.total(text, lambda word: faces[place(faces, word)].latent)
-        signs, words = recipes.terms(text)
         used = [faces[place(faces, word)] for word in words]
         names, options = named(used, [1 + place(faces, word) for word in words])
         shown = " ".join(f"{sign} {name}" for sign, name in zip(signs, names, strict=True)).removeprefix("+ ")
-        return Face(faces[0].generator, latent), [f'--mix="{shown}"', *options]
+        return Face(faces[0].generator, faces[0].sampler, latent), [f'--mix="{shown}"', *options]
 
     def film(self, faces: Sequence[Face], seconds: float, path: Path) -> list[str]:
         """Write a film from face to face and back to the first, as `generate.py` does; the options of its command.
@@ -213,16 +223,18 @@ class Studio:
         alike(faces)
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
-        morph.film(self.sampler(faces[0].generator), torch.cat([face.latent for face in faces]), seconds, path,
+        morph.film(faces[0].sampler, torch.cat([face.latent for face in faces]), seconds, path,
                    progress=self.going_on)  # fmt: skip
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
-    def remembered(self, name: str, path: Path) -> list[Face]:
-        """The faces of a picture that this generator made, by its recipe; none where it has none that fits."""
+    def remembered(self, name: str, path: Path) -> tuple[list[Face], int | None]:
+        """The faces of a picture that this generator made, and its columns, by its recipe; none where none fits."""
+        sampler = self.sampler(name)
         with contextlib.suppress(ConfigError):
-            return [Face(name, latent[None]) for latent in recipes.of(self.sampler(name), path).latents]
-        return []
+            recipe, plays = recipes.of(sampler, path), playing(sampler)
+            return [Face(name, plays, latent[None]) for latent in recipe.latents], recipe.columns
+        return [], None
 
     def inverted(self, name: str, path: Path) -> tuple[Face, inversion.Found]:
         """The face that looks most like a picture.
@@ -230,36 +242,44 @@ class Studio:
         Raises:
             DataError: it cannot be read.
         """
-        found = Generator(self.sampler(name)).invert(path, self.going_on)
-        return Face(name, found.latent), found
+        sampler = self.sampler(name)
+        found = Generator(sampler).invert(path, self.going_on)
+        return Face(name, playing(sampler), found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:
         """The pixels of faces of one generator, (N, S, S, C) uint8; `quick` may be off by rounding."""
-        sampler = self.sampler(faces[0].generator)
-        sampler = dataclasses.replace(sampler, batch=len(faces)) if quick else sampler
+        sampler = dataclasses.replace(faces[0].sampler, batch=len(faces)) if quick else faces[0].sampler
         return np.concatenate(list(sampler.draw(torch.cat([face.latent for face in faces]))))
 
-    def save(self, faces: Sequence[Face], path: Path) -> None:
+    def save(self, faces: Sequence[Face], path: Path, columns: int | None = None) -> None:
         """Write a face as it is, or faces as a grid, with their recipe, as `generate.py` does."""
         pixels = self.pixels(faces)
         known = [face.seed for face in faces if face.seed is not None]
         latents = torch.cat([face.latent for face in faces])
-        digest = self.sampler(faces[0].generator).digest
-        recipe = Recipe(digest, latents, seeds=known if len(known) == len(faces) else ())
-        images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels), path, recipe.text())
+        recipe = Recipe(faces[0].sampler.digest, latents, columns, known if len(known) == len(faces) else ())
+        images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels, columns), path, recipe.text())
 
     def command(self, name: str, *words: str) -> str:
         """What generates the same in a terminal."""
         of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.path(name))}"]
-        return " ".join(["python generate.py", *of, *words])
+        other = ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
+        return " ".join(["python generate.py", *of, *words, *other])
+
+
+def playing(sampler: Sampler) -> Sampler:
+    """A generator without what only chooses among its faces, for faces that may outlast its file."""
+    return dataclasses.replace(sampler, discriminator=None, asked={})
 
 
 def alike(faces: Sequence[Face]) -> None:
     """Check that faces are of one generator; a ConfigError where they are not, or where there are none."""
     if not faces:
         raise ConfigError("no face is pinned; click one and pin it")
-    if len({face.generator for face in faces}) > 1:
-        raise ConfigError("the pinned faces are of several generators; remove the pins of all but one")
+    if len({face.sampler.digest for face in faces}) > 1:
+        raise ConfigError(
+            "the pinned faces are of several generators, or of a run before and after it trained on; remove the pins, "
+            "and pin faces of one"
+        )
 
 
 def place(faces: Sequence[Face], word: str) -> int:

@@ -21,6 +21,7 @@ from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")
+FILES = "best.pt", "latest.pt", hub.WEIGHTS  # of a folder that is named as a generator, the first that is there
 BATCH = 64  # latents in a batch; always full, so that a face does not depend on how many are asked for
 TYPICAL_OF = 2048  # samples that define which samples are typical
 WORST = 0.05  # a sample is ranked by this quantile of its logits over all places and three depths
@@ -204,7 +205,7 @@ def load(path: Path, on: torch.device) -> Sampler:
     Raises:
         CheckpointError: it cannot be read, or holds another network than it says.
     """
-    path = checkpoint.find(path, ("best.pt", "latest.pt", hub.WEIGHTS))
+    path = checkpoint.find(path, FILES)
     content = hub.read(path, on) if path.name == hub.WEIGHTS else checkpoint.load(path, on)
     try:
         model = ModelConfig(**content["model"])

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from config import ConfigError
+from gan import latent
 from gan.files import replacing
 from gan.quality.sampling import Sampler
 from model import Generator
@@ -116,8 +117,7 @@ def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, fl
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors; its warnings are for developers
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    plain = torch.from_numpy(np.stack([np.random.default_rng(i).standard_normal(sampler.model.nz, np.float32)
-                                       for i in range(CHECKED)]))  # fmt: skip
+    plain = latent.latents(range(CHECKED), sampler.model.nz)
     given = {"z": plain.numpy(), "truncation": np.array(0.8, np.float32)}
     codes = sampler.codes(range(CHECKED)) if sampler.classes.vocabulary else None
     if codes is not None:
@@ -129,7 +129,7 @@ def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, fl
         (faces,) = session.run(None, given)
         between = time.perf_counter()
         with torch.no_grad():
-            expected = sampler.generator(plain * 0.8, codes) if codes is not None else sampler.generator(plain * 0.8)
+            expected = sampler.generator(plain * 0.8, codes)
         taken[0].append(between - begun)
         taken[1].append(time.perf_counter() - between)
     furthest = float(np.abs(np.asarray(faces) - expected.numpy()).max())

@@ -179,7 +179,6 @@ def write(sampler: Sampler, path: Path, stored: Stored) -> None:
         "rows": sampler.classes.rows.tolist(),
         "counts": sampler.classes.counts.tolist(),
         "tensors": weights.described,
-        "digest": sampler.digest,
     }
     binary = gzip.compress((runtime / BINARY.place).read_bytes() + bytes(weights.content), 9, mtime=0)
     described["runtime"] = (runtime / BINARY.place).stat().st_size

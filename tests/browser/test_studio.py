@@ -322,6 +322,21 @@ def test_a_run_in_training_and_its_classes_are_at_hand(
     expect(page.locator("#classes")).to_be_hidden(timeout=PATIENCE)
 
 
+def test_what_is_drawn_while_a_picture_is_searched_stays(page: Page, tmp_path: Path) -> None:
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
+    upload(page, tmp_path / "own.png")
+    expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
+    found = page.locator("#face img")
+    page.locator("#invert").click()
+    page.wait_for_timeout(1000)
+    changed(page, "#wall", page.locator("#next").click)
+    assert found.count() == 0  # it is still searched
+    expect(found).to_be_visible(timeout=PATIENCE)
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('--invert=PICTURE')")
+    choose(page, 0)
+    assert command(page) == "python generate.py --seeds=24"
+
+
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
     other = browser.new_page()
     other.set_default_timeout(PATIENCE)

@@ -16,6 +16,7 @@ from gan.images import (
     grid,
     load_picture,
     save_film,
+    save_morph,
     save_picture,
     to_pixels,
     to_tensor,
@@ -254,3 +255,17 @@ def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:
         save_film([tmp_path / "0.png"], tmp_path / "film.webp")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "film.webp"]
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp"])
+@pytest.mark.parametrize("fps", [7, 15, 30])
+def test_a_film_of_faces_runs_as_long_as_it_says(tmp_path: Path, suffix: str, fps: int) -> None:
+    faces = [np.full((32, 32, 3), 20 + 7 * i, np.uint8) for i in range(30)]
+    save_morph(faces, tmp_path / f"film{suffix}", fps)
+    with Image.open(tmp_path / f"film{suffix}") as film:
+        shown = 0
+        for i in range(getattr(film, "n_frames", 1)):
+            film.seek(i)
+            film.load()
+            shown += film.info["duration"]
+    assert shown == pytest.approx(1000 * 30 / fps, abs=10)

@@ -1,14 +1,17 @@
 """The studio without its page: generators at hand, and commands that say what is shown."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
-from gan.play.studio import Face, Studio
+from gan.play import recipes
+from gan.play.studio import Studio
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -75,7 +78,7 @@ def test_a_sum_and_a_film_are_named_by_seeds_as_far_as_they_lead_to_the_faces(st
 
 @pytest.mark.parametrize("text", ["0 + 1", "1 + 5", "0000000012 + 1", "one + two", "1", "1 + ../1.png"])
 def test_a_sum_of_what_is_not_pinned_is_refused(studio: Studio, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"no face is pinned at|expected a sum"):
+    with pytest.raises(ConfigError, match=r"no face is pinned at|expected a sum of pinned faces"):
         studio.mixed(studio.wall("old/best.pt", 0, 4, 1.0, 4, ""), text)
 
 
@@ -94,12 +97,13 @@ def test_a_picture_is_known_by_its_recipe_and_only_by_the_generator_that_made_it
 ) -> None:
     wall = studio.wall("old/best.pt", 5, 3, 1.0, 3, "")
     studio.save(wall, tmp_path / "wall.png")
-    again = studio.remembered("old/best.pt", tmp_path / "wall.png")
+    again, columns = studio.remembered("old/best.pt", tmp_path / "wall.png")
+    assert columns is None
     assert [torch.equal(one.latent, other.latent) for one, other in zip(wall, again, strict=True)] == [True] * 3
-    assert studio.remembered("released", tmp_path / "wall.png") == []
+    assert studio.remembered("released", tmp_path / "wall.png") == ([], None)
     (tmp_path / "broken.png").write_bytes((tmp_path / "wall.png").read_bytes()[:60])
-    assert studio.remembered("old/best.pt", tmp_path / "broken.png") == []
-    assert studio.remembered("old/best.pt", tmp_path / "missing.png") == []
+    assert studio.remembered("old/best.pt", tmp_path / "broken.png") == ([], None)
+    assert studio.remembered("old/best.pt", tmp_path / "missing.png") == ([], None)
 
 
 def test_neighbours_lose_the_seed_but_the_first(studio: Studio) -> None:
@@ -109,8 +113,41 @@ def test_neighbours_lose_the_seed_but_the_first(studio: Studio) -> None:
     assert near[0] is wall[0]
 
 
-def test_a_face_says_how_it_was_drawn() -> None:
-    z = torch.zeros(1, 20)
-    assert Face("released", z, 3).words == ["--seeds=3"]
-    assert Face("released", z, 3, 0.7, "hair:blue").words == ["--seeds=3", "--gen_std=0.7", "--class=hair:blue"]
-    assert Face("released", z, 3, 1.0, "hair:a $b").words == ["--seeds=3", "--class='hair:a $b'"]
+def test_a_face_says_how_it_was_drawn(studio: Studio, write_knowing: Callable[..., None]) -> None:
+    assert [face.words for face in studio.wall("old/best.pt", 3, 1, 1.0, 1, "")] == [["--seeds=3"]]
+    write_knowing(Path("checkpoints/kinds/latest.pt"))
+    (face,) = studio.wall("kinds/latest.pt", 3, 1, 0.7, 1, "mood:wild,hair:blue")
+    assert face.words == ["--seeds=3", "--gen_std=0.7", "--class=mood:wild,hair:blue"]
+    assert face.without({"hair"}).words == ["--seeds=3", "--gen_std=0.7", "--class=mood:wild"]
+
+
+def test_a_class_that_was_asked_for_gives_way_to_another_colour(
+    studio: Studio, write_knowing: Callable[..., None]
+) -> None:
+    write_knowing(Path("checkpoints/kinds/latest.pt"))
+    (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
+    (blue,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:blue,mood:wild")
+    assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, blue.latent)
+    with pytest.raises(ConfigError, match="no class of hair is called 'aqua'"):
+        studio.moved(red, {}, {"hair": "aqua"})
+
+
+def test_a_face_stays_with_the_weights_that_drew_it(studio: Studio, tmp_path: Path) -> None:
+    name = "new/latest.pt"
+    (face,) = studio.wall(name, 3, 1, 1.0, 1, "")
+    before, digest = studio.pixels([face]), face.sampler.digest
+    write(Path("checkpoints/new/latest.pt"), seed=1)
+    (again,) = studio.wall(name, 3, 1, 1.0, 1, "")
+    assert again.sampler.digest != digest
+    assert np.array_equal(studio.pixels([face]), before)
+    studio.save([face], tmp_path / "face.png")
+    assert recipes.read(tmp_path / "face.png").generator == digest
+    with pytest.raises(ConfigError, match="of a run before and after it trained on"):
+        studio.mixed([face, again], "1 + 2")
+
+
+def test_a_run_that_is_named_by_its_folder_is_loaded_again_only_with_other_weights(studio: Studio) -> None:
+    by_folder = Studio(Path("checkpoints/new"), CPU)
+    before = by_folder.sampler("new")
+    Path("checkpoints/new/report.html").touch()
+    assert by_folder.sampler("new") is before
