@@ -129,6 +129,9 @@ def test_a_seed_means_the_same_latent_as_in_numpy(released: tuple[Page, Sampler]
     seeds = [*range(2000), 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**53 - 17]
     found = page.evaluate("seeds => seeds.map(seed => Array.from(latentOf(seed, 0.7)))", seeds)
     np.testing.assert_allclose(np.array(found), latents(seeds, nz, 0.0, 0.7).numpy(), rtol=1e-5, atol=1e-6)
+    limit = 3_000_000_000  # many first tries are above it
+    found = page.evaluate("([n, limit]) => [...Array(n).keys()].map(i => below(pcg64([i]), limit))", [200, limit])
+    assert found == [np.random.default_rng(i).integers(limit) for i in range(200)]
 
 
 def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Callable[..., Page]) -> None:
