@@ -163,6 +163,12 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
         CheckpointError: the last save of a run failed. It says where else the state was saved.
     """
     averaged(run, state)
+    lost = None
+    try:
+        if numbered:  # first: a run killed before latest.pt comes back to this step, and saves both again
+            run.save_numbered(state, monitor.seconds)
+    except CheckpointError as error:
+        lost = error
     try:
         run.save(state, monitor.seconds)
     except CheckpointError as error:
@@ -171,11 +177,8 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
         kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
         monitor.say(f"{error}; training goes on, {kept}")
         return False
-    try:
-        if numbered:
-            run.save_numbered(state, monitor.seconds)
-    except CheckpointError as error:
-        monitor.say(f"{error}; {run.latest} is good")
+    if lost is not None:
+        monitor.say(f"{lost}; {run.latest} is good")
     return True
 
 
