@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy
 import platformdirs
@@ -204,6 +204,33 @@ def make_faces() -> Callable[..., list[Path]]:
         return paths
 
     return make
+
+
+@pytest.fixture(scope="session")
+def differences() -> Callable[[Path, Path], list[str]]:
+    """Name what differs by a bit or more in what training goes on from: `differences(one, other)`, two checkpoints."""
+    import torch
+
+    from gan import checkpoint
+
+    parts = "generator discriminator ema g_optimizer d_optimizer step images_seen retries".split()
+
+    def between(a: Any, b: Any, where: str) -> list[str]:
+        if isinstance(a, torch.Tensor):
+            return [] if torch.equal(a, b) else [where]
+        if isinstance(a, dict):
+            assert a.keys() == b.keys()
+            return [d for key in a for d in between(a[key], b[key], f"{where}/{key}")]
+        if isinstance(a, list | tuple):
+            assert len(a) == len(b)
+            return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in between(x, y, f"{where}/{i}")]
+        return [] if a == b else [where]
+
+    def of(one: Path, other: Path) -> list[str]:
+        a, b = checkpoint.load(one), checkpoint.load(other)
+        return [d for part in parts for d in between(a[part], b[part], part)]
+
+    return of
 
 
 @pytest.fixture(scope="session")
