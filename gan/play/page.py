@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ from gradio.themes import Default
 
 from config import LABELS, ConfigError, UserError
 from gan.device import enough_memory
-from gan.images import enlarged, grid
+from gan.images import enlarged, grid, save_picture
 from gan.play import morph
 from gan.play.directions import SLIDERS
 from gan.play.studio import Face, StoppedError, Studio
@@ -29,7 +31,7 @@ BEST_OF = (WALL, 128, 512)
 LAST_SEED = 2**53 - max(BEST_OF)  # of the first face
 FILMS = [suffix for suffix in morph.FILMS if suffix != ".mp4" or morph.has_av()]
 AS_IS = "-"  # in place of a colour
-SAVED = 50  # newest files to download that are kept
+SAVED, SHOWN = 50, 500  # newest files to download, and newest pictures, that are kept
 STYLE = """
 .gradio-container { max-width: 1400px !important; margin: auto }
 #command textarea { font-family: ui-monospace, Consolas, monospace }
@@ -220,9 +222,9 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         changes = [*sliders, *colours]
         chosen = [face, ends, *changes, command]
 
-        def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[np.ndarray, str]]:
+        def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[str, str]]:
             """Hang faces on the wall."""
-            shown = pictures(studio, faces)
+            shown = pictures(studio, faces, folder)
             now.wall, now.columns = tuple(faces), columns
             return shown
 
@@ -245,10 +247,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
             """Begin to play with a face."""
-            shown, ends = enlarged(studio.pixels([one], quick=True)[0]), grid(studio.ends(one), 2 * len(SLIDERS))
+            ends = grid(studio.ends(one), 2 * len(SLIDERS))
+            shown = files([enlarged(studio.pixels([one], quick=True)[0]), ends], folder)
             plain = [0 for _ in sliders] + [AS_IS for _ in colours]
             now.chosen = now.moved = one
-            return shown, ends, *plain, studio.command(one.generator, *(options or one.words))
+            return *shown, *plain, studio.command(one.generator, *(options or one.words))
 
         @on_page
         def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
@@ -267,9 +270,9 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             options = [f"--{of}={share:g}" for of, share in moves.items()]
             options += [f"--{of}={colour}" for of, colour in wanted.items()]
             said = [*one.without(wanted).words, *options] if one.seed is not None else one.words  # it is saved as moved
-            shown = enlarged(studio.pixels([moved], quick=True)[0])
+            shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
             now.moved = moved
-            return shown, studio.command(one.generator, *said)
+            return *shown, studio.command(one.generator, *said)
 
         @on_page
         def on_reset(now: Session) -> tuple[Any, ...]:
@@ -280,7 +283,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             if len(now.pins) == PINS:
                 raise ConfigError(f"at most {PINS} faces can be pinned; remove the pins first")
             now.pins = (*now.pins, now.face)
-            shown = [enlarged(studio.pixels([one], quick=True)[0]) for one in now.pins]
+            shown = files([enlarged(studio.pixels([one], quick=True)[0]) for one in now.pins], folder)
             return [(one, str(i)) for i, one in enumerate(shown, 1)]
 
         def on_unpin(now: Session) -> list[Any]:
@@ -319,7 +322,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                 return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options)
             one, found = studio.inverted(name, Path(path))
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
-            return pictures(studio, now.wall), *begun(now, one, "--invert=PICTURE")
+            return pictures(studio, now.wall, folder), *begun(now, one, "--invert=PICTURE")
 
         @on_page
         def on_save(now: Session) -> list[str]:
@@ -380,10 +383,29 @@ def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:
     return faces[place]
 
 
-def pictures(studio: Studio, faces: Sequence[Face]) -> list[tuple[np.ndarray, str]]:
-    """Faces with what is written below them: their seeds."""
+def pictures(studio: Studio, faces: Sequence[Face], folder: Path) -> list[tuple[str, str]]:
+    """Faces, as files in a folder, with what is written below them: their seeds."""
     captions = ["" if face.seed is None else str(face.seed) for face in faces]
-    return list(zip(map(enlarged, studio.pixels(faces)), captions, strict=True))
+    return list(zip(files(list(map(enlarged, studio.pixels(faces))), folder), captions, strict=True))
+
+
+def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:
+    """Pictures (H, W, 3) uint8 as files in gradio's folder; the oldest ones are deleted.
+
+    Of an array gradio would write the file anew each time, while a page that shows the same one may be reading it.
+    """
+    kept, paths = folder / "shown", list[str]()
+    for pixels in shown:
+        path = kept / f"{hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()}.png"
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            save_picture(pixels, path)
+        paths.append(str(path))
+    with contextlib.suppress(FileNotFoundError):  # another page deletes them, too
+        for old in sorted(kept.iterdir(), key=lambda path: path.stat().st_mtime)[:-SHOWN]:
+            old.unlink()
+    return paths
 
 
 def place(folder: Path) -> Path:

@@ -29,11 +29,12 @@ pytestmark = pytest.mark.browser
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A studio in a process of its own, and the folder in which it was started."""
+    """A studio in a process of its own, the folder in which it was started, and that of its temporary files."""
 
     address: str
     folder: Path
     process: "subprocess.Popen[bytes]"
+    temporary: Path
 
     @property
     def most_memory(self) -> int:
@@ -63,7 +64,7 @@ def studio_in(tmp_path_factory: pytest.TempPathFactory, write_knowing: Callable[
             time.sleep(0.2)
         write_knowing(folder / "checkpoints/mine/latest.pt")
         before = sorted(folder.rglob("*"))
-        yield Served(f"http://127.0.0.1:{port}", folder, studio)
+        yield Served(f"http://127.0.0.1:{port}", folder, studio, temporary)
         studio.send_signal(signal.SIGINT)
         try:
             code = studio.wait(60)
@@ -205,6 +206,21 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     theirs = generate(tmp_path, command(page), run_command)
     assert np.array_equal(np.asarray(Image.open(mine)), np.asarray(Image.open(theirs)))
     assert np.array_equal(changed(page, "#face", page.locator("#reset").click), before)
+
+
+def test_no_file_that_a_page_may_be_reading_is_written_again(page: Page, browser: Browser, served: Served) -> None:
+    inotify_simple = pytest.importorskip("inotify_simple", reason="it tells of writing on Linux alone")
+    with inotify_simple.INotify() as watch:
+        files = list(served.temporary.rglob("*.png"))
+        assert len(files) >= 24
+        for folder in {path.parent for path in files}:
+            watch.add_watch(folder, inotify_simple.flags.MODIFY)
+        other = browser.new_page()
+        other.goto(served.address)  # draws the same faces
+        other.wait_for_function("document.querySelectorAll('#wall img').length == 24", timeout=PATIENCE)
+        other.close()
+        written = [event.name for event in watch.read(timeout=1000) if not event.name.startswith(".")]
+    assert written == []
 
 
 def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
