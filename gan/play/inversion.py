@@ -1,7 +1,8 @@
 """Own pictures as points of the latent space: the face of a generator that looks most like a picture.
 
 By gradient descent on the latent (Zhu et al. 2016, "Generative visual manipulation") from several starts, the nearest
-of many random faces. What counts is how far pixels differ, coarse and fine, and what the program's encoder sees.
+of many random faces; the best of them go further. What counts is how far pixels differ, coarse and fine, and what the
+program's encoder sees.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from gan.quality.features import shipped
 from gan.quality.sampling import Sampler
 
 RANDOM = 1024  # faces among which starts are looked for
-STARTS = 8
-STEPS = 120
-TOTAL = RANDOM + STARTS * STEPS  # faces that are generated
-RATE = 0.08  # of Adam, falling to 0; the numbers of a latent have size 1
+ROUNDS = ((8, 30), (2, 90))  # latents, and steps of gradient descent on each; the best of a round begin the next one
+TOTAL = RANDOM + sum(latents * steps for latents, steps in ROUNDS)  # faces that are generated
+RATE = 0.08  # of Adam, falling to 0 in each round; the numbers of a latent have size 1
 COARSE = 4  # pixels are also compared after averaging over so many
 
 
@@ -76,33 +76,40 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
     Latents stay as long as random ones are, where the generator knows what it draws. `progress` is called with the
     number of faces done, of `TOTAL`.
     """
-    likeness, generator = Likeness(picture, sampler.device), sampler.generator
+    likeness = Likeness(picture, sampler.device)
     latents, far, pixels_far = sampler.latents(range(RANDOM)), list[Tensor](), list[float]()
     for faces in sampler.draw(latents):
         progress(len(faces))
         with torch.no_grad():
             far.append(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).cpu())
         pixels_far += [_distance(face, picture) for face in faces]
-    starts = latents[torch.cat(far).argsort()[:STARTS].to(latents.device)]
-    found = starts.clone().requires_grad_()
-    length = math.sqrt(sampler.model.nz)
+    found, faces = latents[torch.cat(far).argsort().to(latents.device)], np.empty(0)
+    for number, steps in ROUNDS:
+        found = _descend(sampler, likeness, found[:number], steps, progress)
+        faces = np.concatenate(list(sampler.draw(found)))
+        with torch.no_grad():
+            order = likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).argsort()
+        found, faces = found[order], faces[order.cpu().numpy()]
+    return Found(found[:1].cpu(), faces[0], _distance(faces[0], picture), min(pixels_far))
+
+
+def _descend(
+    sampler: Sampler, likeness: Likeness, latents: Tensor, steps: int, progress: Callable[[int], object]
+) -> Tensor:
+    """Latents (N, nz) after so many steps of gradient descent towards likeness."""
+    found, length = latents.clone().requires_grad_(), math.sqrt(sampler.model.nz)
     optimizer = torch.optim.Adam([found], lr=RATE, betas=(0.9, 0.99))
-    for step in range(STEPS):
-        optimizer.param_groups[0]["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * step / STEPS))
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
         optimizer.zero_grad()
         with device.autocast(sampler.device, sampler.precision):
-            faces = generator(found)
+            faces = sampler.generator(found)
         likeness(faces.float()).sum().backward()
         optimizer.step()
         with torch.no_grad():
             found.mul_((length / found.norm(dim=1, keepdim=True)).clamp_max(1))
-        progress(STARTS)
-    ends = found.detach()
-    faces = np.concatenate(list(sampler.draw(ends)))
-    with torch.no_grad():
-        best = int(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).argmin())
-    face = faces[best]
-    return Found(ends[best : best + 1].cpu(), face, _distance(face, picture), min(pixels_far))
+        progress(len(latents))
+    return found.detach()
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -21,7 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Request, expect
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120_000  # milliseconds
+PATIENCE = 300_000  # milliseconds; looking for a face takes a minute of a slow core
 
 pytest.importorskip("gradio")
 pytestmark = pytest.mark.browser
@@ -269,11 +269,9 @@ def test_an_own_picture_is_found_and_a_broken_one_is_said(page: Page, tmp_path: 
     assert command(page) == "python generate.py --invert=PICTURE"
 
     (tmp_path / "broken.png").write_bytes((tmp_path / "own.png").read_bytes()[:900])
-    for name in ("broken.png", "own.png"):
-        upload(page, tmp_path / name)
-        page.locator("#invert").click()
-        if name == "broken.png":
-            expect(page.get_by_text("cannot be read as a picture")).to_be_visible(timeout=PATIENCE)
+    upload(page, tmp_path / "broken.png")
+    page.locator("#invert").click()
+    expect(page.get_by_text("cannot be read as a picture")).to_be_visible(timeout=PATIENCE)
 
 
 def test_a_picture_of_this_generator_is_known_again(page: Page, tmp_path: Path) -> None:

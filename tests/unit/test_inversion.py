@@ -19,12 +19,11 @@ def sampler() -> Sampler:
 
 def test_a_generated_face_is_nearly_found_again(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inversion, "RANDOM", 128)
-    monkeypatch.setattr(inversion, "STARTS", 2)
-    monkeypatch.setattr(inversion, "STEPS", 40)
+    monkeypatch.setattr(inversion, "ROUNDS", ((2, 15), (1, 25)))
     (picture,) = next(sampler.faces([5000]))[:1]
     counted = list[int]()
     found = inversion.invert(sampler, picture, counted.append)
-    assert sum(counted) == 128 + 2 * 40
+    assert sum(counted) == 128 + 2 * 15 + 25
     assert found.distance < 0.7 * found.random
     assert found.latent.shape == (1, sampler.model.nz)
     assert np.array_equal(next(sampler.draw(found.latent))[0], found.face)
