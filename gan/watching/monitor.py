@@ -67,6 +67,7 @@ class Monitor:
         self.diagnosis: Diagnosis | None = None
         self.kind_said, self.kind_said_at, self.diagnosed_at, self.over = "early", -math.inf, -math.inf, False
         self.log = None if run is None else run / "log.jsonl"
+        self.unwritten = list[str]()  # rows for which there was no room; they are written with the next one
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
@@ -87,6 +88,7 @@ class Monitor:
         """Drop everything newer than `step`: rows of the log, and values collected since the last row."""
         if self.log is not None:
             self._cut(self.log, step)
+            self.unwritten = [row for row in self.unwritten if _step_of(row) <= step]
         self.curves.rewind(step)
         self.logits.clear()
         for output in self.outputs:
@@ -218,10 +220,12 @@ class Monitor:
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
         size = None
+        self.unwritten.append(json.dumps(row) + "\n")
         try:
             size = log.stat().st_size if log.is_file() else 0
             with open(log, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write("".join(self.unwritten))
+            self.unwritten.clear()
         except OSError as error:
             with contextlib.suppress(OSError):
                 if size is not None:
