@@ -25,6 +25,7 @@ NO_MEMORY = (
     "not enough memory",
     "out of memory",
     "unable to find an engine",  # so cuDNN says that it has no room to work in
+    "could not create a primitive",  # so oneDNN says it on the CPU
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )

@@ -306,6 +306,7 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert device.out_of_memory(MemoryError())
     assert device.out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 17 GB, max allowed: 18 GB)."))
     assert device.out_of_memory(RuntimeError("GET was unable to find an engine to execute this computation"))
+    assert device.out_of_memory(RuntimeError("could not create a primitive"))
     assert device.out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
 
 
