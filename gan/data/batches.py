@@ -41,7 +41,7 @@ class Batches:
             raise DataError(
                 f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
             )
-        self.pixels, self.chosen, self.batch_size = pack.pixels, chosen, batch_size
+        self.pack, self.pixels, self.chosen, self.batch_size = pack, pack.pixels, chosen, batch_size
         self.seed, self.device, self.flip, self.part = seed, device, flip, part
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
@@ -83,11 +83,16 @@ class Batches:
         return send(self.codes[torch.from_numpy(self.indices(step)[self.part])], self.device)
 
     def __call__(self, step: int) -> Tensor:
-        """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device."""
+        """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device.
+
+        Raises:
+            DataError: the pack was changed.
+        """
         indices = self.indices(step)[self.part]
         if self.resident is not None:
             pixels = self.resident[send(torch.from_numpy(indices), self.device)]
         else:
+            self.pack.check()
             pixels = send(torch.from_numpy(self.pixels[self.chosen[indices]]), self.device)
         if self.flip:
             mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size)[self.part] < self.flip)
