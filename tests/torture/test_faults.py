@@ -13,7 +13,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -242,13 +241,15 @@ def test_a_terminal_that_closes_ends_the_run_after_a_save(victim: Runs) -> None:
     run.start("--max_epoch=100000", terminal=its)
     os.close(its)
 
-    def read() -> None:
-        with contextlib.suppress(OSError):
+    os.set_blocking(ours, False)
+
+    def saved() -> int:
+        with contextlib.suppress(BlockingIOError):  # so much is there to read
             while os.read(ours, 4096):
                 pass
+        return run.saved()
 
-    threading.Thread(target=read, daemon=True).start()
-    run.wait_until(run.saved)
+    run.wait_until(saved)
     os.close(ours)
     assert run.end() == 0
     assert run.saved() == run.row() > 0

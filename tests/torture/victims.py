@@ -148,7 +148,7 @@ class Victim:
     def end(self) -> int:
         """Wait for its end; its exit code."""
         assert self.process is not None
-        return self.process.wait(timeout=900)
+        return self.process.wait(timeout=400)
 
     def stop(self) -> None:
         """Ask it to stop, as `kill` does by default; it saves first."""
