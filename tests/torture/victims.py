@@ -23,7 +23,8 @@ from gan import checkpoint
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--plot_every=20"]
 OFTEN = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, and that is inherited
 sys.path.insert(0, {root!r})
 import train
 from config import TrainConfig
