@@ -162,7 +162,7 @@ def test_checkpoints_that_are_deleted_or_cut_are_written_again(victim: Runs, end
 
 
 @pytest.mark.torture
-def test_a_run_whose_folder_is_deleted_says_so_and_is_saved_again(victim: Runs, ended_alike: Check) -> None:
+def test_a_run_whose_folder_is_deleted_is_saved_again(victim: Runs) -> None:
     run = victim("deleted", WORDS)
     run.begin()
     shutil.rmtree(run.run)
@@ -240,7 +240,6 @@ def test_a_terminal_that_closes_ends_the_run_after_a_save(victim: Runs) -> None:
     run, (ours, its) = victim("hung-up", WORDS), pty.openpty()
     run.start("--max_epoch=100000", terminal=its)
     os.close(its)
-
     os.set_blocking(ours, False)
 
     def saved() -> int:

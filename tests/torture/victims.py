@@ -81,7 +81,6 @@ class Victim:
         ranks = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self.processes}", "--"]
         control = [sys.executable, "-c", CONTROL] if terminal is not None else []
         launch = [*self.launcher, *control, sys.executable, *(ranks if self.processes > 1 else ["-u"])]
-
         with open(self.words_said, "a") as said:
             self.process = subprocess.Popen(
                 [*launch, "often.py", *options],
