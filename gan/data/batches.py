@@ -47,7 +47,7 @@ class Batches:
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
             self.resident = torch.empty(len(chosen), *pack.pixels.shape[1:], dtype=torch.uint8, device=device)
             for start in range(0, len(chosen), LOT):  # never all of them in memory twice
-                lot = pack.pixels[chosen[start : start + LOT]]
+                lot = pack.read(chosen[start : start + LOT])
                 self.resident[start : start + len(lot)] = torch.from_numpy(lot)
         codes = np.zeros((len(pack.pixels), 0), np.int64) if codes is None else codes
         self.codes = torch.from_numpy(codes[chosen])
@@ -86,14 +86,13 @@ class Batches:
         """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device.
 
         Raises:
-            DataError: the pack was changed.
+            DataError: the pack was changed, see `Pack.read`.
         """
         indices = self.indices(step)[self.part]
         if self.resident is not None:
             pixels = self.resident[send(torch.from_numpy(indices), self.device)]
         else:
-            self.pack.check()
-            pixels = send(torch.from_numpy(self.pixels[self.chosen[indices]]), self.device)
+            pixels = send(torch.from_numpy(self.pack.read(self.chosen[indices])), self.device)
         if self.flip:
             mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size)[self.part] < self.flip)
             pixels = torch.where(send(mirrored, self.device)[:, None, None, None], pixels.flip(2), pixels)

@@ -58,7 +58,6 @@ class Pack:
     hashes: np.ndarray  # (N,), uint32, crc32 of each face's pixels
     rejected: int  # files skipped, listed in the folder's rejected.txt
     folder: Path
-    stamp: tuple[int, ...] = ()  # of faces.npy when it was opened, see `_stamp`
     # Features of the faces that cannot be written to the folder, by file name.
     unkept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
@@ -72,20 +71,25 @@ class Pack:
         """Whether there are enough faces to hold some out."""
         return len(self.hashes) >= LEAST_TO_HOLD_OUT
 
-    def check(self) -> None:
-        """Look whether the faces are still those that were opened; a deleted file is still there for who has opened it.
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """Read faces, and compare them with what was packed: (len(indices), S, S, C), uint8.
 
         Raises:
-            DataError: they are not. If the file is shorter now, reading would end this process at once.
+            DataError: they were changed, or the file is shorter now, which would end a process that reads it at once.
         """
         path = self.folder / "faces.npy"
-        with contextlib.suppress(OSError):
-            now = _stamp(path)
-            if now[:1] == self.stamp[:1] and now != self.stamp:
-                raise DataError(
-                    f"{path} was changed while the training read it; delete {self.folder}, and go on with --resume, "
-                    "which packs the faces again"
-                )
+        whole = True
+        with contextlib.suppress(OSError):  # a deleted file is still there for who has opened it
+            whole = path.stat().st_size >= self.pixels.nbytes
+        if whole:
+            faces = self.pixels[indices]
+            whole = [zlib.crc32(face) for face in faces] == self.hashes[indices].tolist()
+            if whole:
+                return faces
+        raise DataError(
+            f"{path} is not what was packed any more: it was cut or written over; delete {self.folder}, and the next "
+            "run or --resume packs the faces again"
+        )
 
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
         """Split the faces by hash, so that equal ones stay together; fewer than 2,000 are not split.
@@ -133,19 +137,12 @@ def open_pack(
 def _load(folder: Path) -> Pack:
     try:
         about = json.loads((folder / "pack.json").read_text())
-        stamp = _stamp(folder / "faces.npy")
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
-        return Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder, stamp)
+        return Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise DataError(
             f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again"
         ) from error
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    """What tells whether a file is another one, or was written since: its number, its bytes, its mtime in ns."""
-    about = path.stat()
-    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:

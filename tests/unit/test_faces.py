@@ -656,6 +656,31 @@ def test_digest_is_of_the_pixels(tmp_path: Path) -> None:
     assert len({first.digest, larger.digest, *(pack.digest for pack in others)}) == 4
 
 
+def test_faces_are_read_as_they_were_packed(tmp_path: Path) -> None:
+    pack = packed(put(tmp_path / "data", "0.png", "1.png", "2.png"))
+    which = np.array([2, 0])
+    before = pack.pixels[which].copy()
+    os.utime(pack.folder / "faces.npy", (1, 1))  # a time says nothing about a face
+    assert np.array_equal(pack.read(which), before)
+    shutil.rmtree(pack.folder)
+    assert np.array_equal(pack.read(which), before)  # who has opened a file keeps it
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_faces_that_were_changed_are_not_read(tmp_path: Path, cut: bool) -> None:
+    pack = packed(put(tmp_path / "data", "0.png", "1.png", "2.png"))
+    path = pack.folder / "faces.npy"
+    if cut:
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([pack.pixels[2, -1, -1, -1] ^ 1]))
+        assert np.array_equal(pack.read(np.array([0, 1])), pack.pixels[:2])
+    with pytest.raises(DataError, match=f"delete {pack.folder}, and the next run"):
+        pack.read(np.array([2, 0]))
+
+
 def test_progress_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "CHUNK", 1)
     ticks = iter(range(0, 1000, 4))
