@@ -26,7 +26,7 @@ from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes
-from gan.files import as_word, move, printable, write_text
+from gan.files import as_word, move, printable, replacing, write_text
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the program's own files and their sources
@@ -233,11 +233,14 @@ def guessed(
     csv.writer(text, lineterminator="\n").writerows(
         [["file", *config.labels], *([name, *line] for name, line in sorted((others | lines).items()))]
     )
+    table, content = config.out / FILE, text.getvalue().encode()
     try:
-        write_text(config.out / FILE, text.getvalue())
-        digest = hashlib.sha256((config.out / FILE).read_bytes()).hexdigest()
-        own = {FILE: {"file": FILE, "sha256": digest, "source": ""}}
-        write_json(config.out / MANIFEST, list((known | own).values()))
+        before = hashlib.sha256(table.read_bytes()).hexdigest() if table.is_file() else ""
+        # Named before it is written, so that it is known as ours wherever this ends.
+        own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "before": before, "source": ""}
+        write_json(config.out / MANIFEST, list((known | {FILE: own}).values()))
+        with replacing(table) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise DataError(
             f"cannot write {printable(str(config.out / FILE))}: {error.strerror or error}; make room, then run the "
@@ -264,7 +267,8 @@ def is_ours(table: Path, manifest: Path) -> bool:
     """Whether a labels.csv is as an earlier call wrote it."""
     row = (rows_in(manifest) or {}).get(FILE)
     with contextlib.suppress(OSError):
-        return row is not None and hashlib.sha256(table.read_bytes()).hexdigest() == row["sha256"]
+        digest = hashlib.sha256(table.read_bytes()).hexdigest()
+        return row is not None and digest in (row["sha256"], row.get("before"))
     return False
 
 
@@ -304,6 +308,8 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
     table = {FILE: earlier.pop(FILE)} if FILE in earlier else {}
     try:
         out.mkdir(parents=True, exist_ok=True)
+        for left in [path for name in (MANIFEST, FILE) for path in out.glob(f".{name}.[0-9]*")]:
+            left.unlink()  # of a killed call
         digests = {name: earlier[name]["sha256"] for name in kept.keys() & earlier if (out / name).is_file()}
         new = [(name, face) for name, face in kept.items() if not digests.get(name)]
         need = sum(face.size[0] * face.size[1] * 3 for _, face in new)  # more than it will be

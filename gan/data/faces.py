@@ -400,16 +400,19 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
 @contextlib.contextmanager
 def unfinished_beside(folder: Path) -> Iterator[Path]:
     """A temporary folder to build `folder` in, deleted afterwards unless renamed. Deletes those of killed processes."""
-    for left in folder.parent.glob(f"{folder.name}-*.tmp"):
-        with contextlib.suppress(OSError), _locked(left):
-            if any(left.iterdir()):  # else it may be new, and about to be locked
-                shutil.rmtree(left)
-    unfinished = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}.tmp")
-    unfinished.mkdir()
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
-        with contextlib.suppress(OSError):  # some network drives know no locks, so nobody clears there either
-            stack.enter_context(_locked(unfinished))
+        with contextlib.ExitStack() as turn:
+            with contextlib.suppress(OSError):  # some network drives know no locks, so nobody clears there either
+                turn.enter_context(_locked(folder.parent, wait=True))  # so that each is locked before others see it
+            for left in folder.parent.glob(f"{folder.name}-*.tmp"):
+                with contextlib.suppress(OSError), _locked(left):
+                    if fcntl or any(left.iterdir()):  # on Windows an empty one may be about to be used
+                        shutil.rmtree(left)
+            unfinished = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}.tmp")
+            unfinished.mkdir()
+            stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                stack.enter_context(_locked(unfinished))
         yield unfinished
 
 
