@@ -167,6 +167,8 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], w
         CheckpointError: names or shapes differ; names the first difference.
     """
     own = module.state_dict()
+    if not isinstance(weights, Mapping) or not all(isinstance(each, torch.Tensor) for each in weights.values()):
+        raise CheckpointError(f"{path}: its {what} is no network; expected names with tensors; use another file")
     for name in [*own, *weights]:
         if name not in weights or name not in own:
             where = "this program's network" if name in own else "the checkpoint"

@@ -215,17 +215,20 @@ def load(path: Path, on: torch.device) -> Sampler:
             discriminator = Discriminator(model) if "discriminator" in content else None
         except ConfigError as error:  # generating alone does not need the package of its encoder
             missing = error
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     if discriminator is not None:
         checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)
-    options = content["config"]
-    known = {name: options[name] for name in ("data_path", "holdout") if name in options}
-    known |= {name: content[name].cpu() for name in ("chosen_faces", "codes") if name in content}
-    origin = {**known, **content["faces"]} if "faces" in content else {}
-    seen = content["images_seen"]
-    about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": Classes.restored(content)}
+    try:
+        options = content["config"]
+        known = {name: options[name] for name in ("data_path", "holdout") if name in options}
+        known |= {name: content[name].cpu() for name in ("chosen_faces", "codes") if name in content}
+        origin = {**known, **content["faces"]} if "faces" in content else {}
+        seen, classes = int(content["images_seen"]), Classes.restored(content)
+    except Exception as error:  # whatever a foreign hand has put there
+        raise CheckpointError(f"{path}: what it says of its run is damaged ({error}); use another file") from error
+    about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": classes}
     return _sampler(generator, discriminator, model, on, **about)
 
 

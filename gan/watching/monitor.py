@@ -351,10 +351,12 @@ def _columns(stream: TextIO) -> int:
 
 
 def _step_of(row: str) -> float:
-    """The step of a row of the log; a row cut short by a crash belongs to no step."""
+    """The step of a row of the log; a row cut short by a crash, or that somebody wrote, belongs to no step."""
     try:
-        return json.loads(row)["step"]
-    except (ValueError, KeyError, TypeError):
+        values = json.loads(row)
+        numbers = all(type(value) in (int, float) and abs(value) < 1e300 for value in values.values())
+        return values["step"] if numbers else math.inf
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return math.inf
 
 
