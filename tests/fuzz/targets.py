@@ -71,7 +71,7 @@ class Target:
         whole = getattr(where, name)
 
         def crashing(*values: Any, **more: Any) -> Any:
-            if when(*values):
+            if when(*values, **more):
                 raise PlantedError
             return whole(*values, **more)
 
@@ -160,7 +160,9 @@ def zips(draw: st.DrawFn) -> bytes:
     """Zips with odd names and damaged pictures."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))) as archive:
-        for name in draw(st.lists(NAMES | st.text(min_size=1, max_size=9).map("{}.png".format), max_size=3)):
+        for name in draw(
+            st.lists(NAMES | st.text(min_size=1, max_size=9).map("{}.png".format), max_size=3, unique=True)
+        ):
             with contextlib.suppress(UnicodeEncodeError):
                 archive.writestr(zipfile.ZipInfo(name), draw(damaged(st.sampled_from(PICTURES))))
     return file.getvalue()
@@ -373,7 +375,7 @@ TARGETS = {
     "checkpoints": Target(
         changes(_CONTENT, ANYTHING | TENSORS) | damaged(st.just(_as_bytes(_CONTENT))),
         read_checkpoint,
-        (checkpoint, "load_weights", lambda module, weights, what, path: not isinstance(weights, dict)),
+        (sampling, "ModelConfig", lambda **model: any(isinstance(value, list | dict) for value in model.values())),
     ),
     "recipes": Target(
         changes(RECIPE, ANYTHING) | st.text() | damaged(st.just(PICTURES[0])),

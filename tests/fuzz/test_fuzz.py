@@ -57,4 +57,4 @@ def test_anything_is_read_or_refused_in_a_line(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_planted_crash_is_found(name: str, tmp_path: Path) -> None:
     with TARGETS[name].with_planted_crash(), pytest.raises(PlantedError):
-        fuzz(TARGETS[name], tmp_path / "a", 60)
+        fuzz(TARGETS[name], tmp_path / "a", 300)
