@@ -36,7 +36,7 @@ from gan.watching import monitor
 
 CPU = torch.device("cpu")
 SIZE = 32
-CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, ExportConfig)
+CONFIGS: tuple[Any, ...] = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, ExportConfig)
 
 
 class PlantedError(BaseException):

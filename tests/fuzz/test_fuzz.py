@@ -41,7 +41,7 @@ def fuzz(target: Target, folder: Path, seconds: float) -> None:
         deadline=10_000,  # milliseconds an input
         database=None,
         phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
     with contextlib.suppress(_OverError):
         hypothesis.seed(0)(settings(hypothesis.given(target.inputs)(read)))()
