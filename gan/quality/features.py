@@ -169,8 +169,10 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     if path is not None:
         try:
             if is_bomb(path):
-                raise ValueError("it would unpack to far more than weights do")
+                raise CheckpointError(f"{path}: would unpack to far more than weights do; download {INCEPTION}")
             torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in it
+        except CheckpointError:
+            raise
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; download {INCEPTION}") from error
         except Exception as error:

@@ -220,7 +220,7 @@ def test_inception_from_a_wrong_file_is_one_sentence_and_runs_nothing(tmp_path: 
         "none.pth": "cannot be opened",
         "text.pth": "not Inception's weights",
         "evil.pth": "not Inception's weights",
-        "bomb.pth": "not Inception's weights",
+        "bomb.pth": "would unpack",
         "other.pth": "holds another network",
     }.items():
         with pytest.raises(CheckpointError, match=words):
