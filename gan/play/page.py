@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import html
 import math
 import os
 import shutil
@@ -159,7 +160,7 @@ def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
             said = f"a file could not be written: {error.strerror or error}; make room in the temporary folder"
         except StoppedError:
             said = "the studio is closing"
-        raise gr.Error(said, print_exception=False)
+        raise gr.Error(html.escape(said, quote=False), print_exception=False)  # the page takes it for HTML
 
     return wrapped
 
