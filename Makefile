@@ -2,7 +2,8 @@
 .PHONY: help setup demo test lint bench vis-assets broken
 
 help:
-	@echo "make setup   install everything into .venv; PYTHON=python3.12 chooses the interpreter"
+	@echo "make setup   install everything into .venv; PYTHON=python3.12 chooses the interpreter,"
+	@echo "             LOCKED=1 takes the very files of requirements.lock"
 	@echo "make demo    draw faces, then watch a generator learn for three minutes"
 	@echo "make test    run the tests; ARGS='-k resume' passes words on to pytest"
 	@echo "make lint    check style and types"
@@ -15,22 +16,29 @@ ifeq ($(origin PYTHON),undefined)
 PYTHON := $(or $(BASE),python3)
 endif
 VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-STAMP := .venv/.installed-$(VERSION)
+# With LOCKED=1 the files of requirements.lock are installed, and no others; a .venv that was made so stays so.
+LOCK := $(if $(LOCKED)$(wildcard .venv/.installed-$(VERSION)-locked),requirements.lock)
+STAMP := .venv/.installed-$(VERSION)$(if $(LOCK),-locked)
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
 setup: $(STAMP)
 
 # A stamp of this Python's version stands for a finished set-up, which is brought up to date in place.
 # Without one .venv is made anew: it is new, of another Python, or was interrupted.
-$(STAMP): requirements.txt requirements-extra.txt requirements-dev.txt $(if $(BASE),,broken)
+$(STAMP): requirements.txt requirements-extra.txt requirements-dev.txt $(LOCK) $(if $(BASE),,broken)
 	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@echo "Installing into .venv for Python $(VERSION): on Linux a download of 3 GB, 7 GB on disk, most of it CUDA libraries."
 	@test -n "$(BASE)" -a -e $@ || "$(PYTHON)" -m venv --clear .venv
 	@rm -f .venv/.installed-*
+ifeq ($(LOCK),)
 	@$(PIP) "setuptools>=77.0.3,<81" wheel
 	@$(PIP) --no-build-isolation -r requirements-dev.txt
+else
+	@awk '/^[^ ]/ { tool = /^(packaging|setuptools|wheel)==/ } tool' $(LOCK) | $(PIP) --no-deps --require-hashes -r /dev/stdin
+	@$(PIP) --no-build-isolation --require-hashes -r $(LOCK)
+endif
 	@touch $@
 
 RUN := demo-$(shell date +%Y%m%d-%H%M%S)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from config import IMAGE_SIZES, SIZES, CheckpointError, ModelConfig
 from gan.device import out_of_memory
+from gan.files import is_bomb
 
 Weights = dict[str, Tensor]
 EXPECTED = "expected weights that the book's program saved, such as"
@@ -32,9 +33,15 @@ def read(path: Path, example: str) -> Weights:
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}; {EXPECTED} {example}") from error
     try:
+        if is_bomb(path):
+            raise CheckpointError(
+                f"{path}: would unpack to far more than weights do, and stays packed; {EXPECTED} {example}"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the old form
             content = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path}: not weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"

@@ -16,7 +16,7 @@ import torch
 
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
-from gan.files import replacing
+from gan.files import is_bomb, replacing
 
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
@@ -70,6 +70,10 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
                     else ""
                 )
                 raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
+        if is_bomb(path):
+            raise CheckpointError(
+                f"{path}: would unpack to far more than weights do, and stays packed; use another file"
+            )
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()  # torch does not compare the checksums
         if broken is not None:

@@ -40,6 +40,7 @@ from config import (
     UserError,
     options_of,
 )
+from gan.files import printable
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and still mean something without a value
@@ -109,7 +110,7 @@ def command_line(
     except UserError as error:
         message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         if speaks:
-            show(f"{program}: {message}", sys.stderr)
+            show(f"{program}: {printable(message)}", sys.stderr)  # it may hold names from somebody else's file
         sys.exit(2)
     except KeyboardInterrupt:
         show(f"{program}: interrupted", sys.stderr)

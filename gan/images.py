@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gan.files import replacing
 
+FORMATS = ["PNG", "JPEG"]  # of the pictures that this program writes and reads again
 PREVIEWS = "step-????????.png"  # the names of a run's preview grids
 WAITING = 256  # most pictures that wait to be written
 FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
@@ -82,7 +83,7 @@ def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None 
 def text_of(path: Path, keyword: str) -> str | None:
     """The text that a PNG has for a keyword; None where it has none. An OSError where it cannot be read."""
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             found = picture.info.get(keyword) if picture.format == "PNG" else None
     except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow's for a damaged file
         raise OSError(str(error)) from error
@@ -96,9 +97,9 @@ def load_picture(path: Path) -> np.ndarray:
 
 def _read(path: Path) -> Image.Image:
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             return picture.convert("RGB")
-    except (SyntaxError, ValueError, EOFError) as error:  # Pillow's for a damaged file, as one whose end is zeros
+    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow's for a damaged file
         raise OSError(f"{path}: {error}") from error
 
 
@@ -203,7 +204,7 @@ def alike(pictures: Sequence[Path]) -> list[Path]:
     """The picture files that have the size of the last one; files that are not pictures are left out."""
     sizes: dict[Path, tuple[int, int]] = {}
     for path in pictures:
-        with contextlib.suppress(OSError), Image.open(path) as picture:
+        with contextlib.suppress(OSError, Image.DecompressionBombError), Image.open(path, formats=FORMATS) as picture:
             sizes[path] = picture.size
     last = next(reversed(sizes.values()), None)
     return [path for path, size in sizes.items() if size == last]

@@ -258,11 +258,11 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
 def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidate, bytes]]:
     with _opened(picture) as image:
         width, height = image.size
-        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
         if width * height > MOST_PIXELS:
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
             yield Candidate(picture, "refused", what, (width, height)), b""
             return
+        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
         with contextlib.suppress(Exception):  # as `upright`

@@ -316,6 +316,7 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
 
 def _members(path: Path) -> list[str]:
     """The pictures in a zip, in order."""
+    source(path, "")  # no pipe, which would wait for ever
     with zipfile.ZipFile(path) as archive:
         names = sorted(set(archive.namelist()))
     return [name for name in names if name.lower().endswith(SUFFIXES) and all(map(is_visible, name.split("/")))]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import html
 import math
 import os
 import shutil
@@ -17,8 +18,11 @@ from typing import Any
 import gradio as gr
 import numpy as np
 from gradio.themes import Default
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from config import LABELS, ConfigError, UserError
+from gan import visitors
 from gan.device import enough_memory
 from gan.images import enlarged, grid, save_picture
 from gan.play import morph
@@ -156,7 +160,7 @@ def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
             said = f"a file could not be written: {error.strerror or error}; make room in the temporary folder"
         except StoppedError:
             said = "the studio is closing"
-        raise gr.Error(said, print_exception=False)
+        raise gr.Error(html.escape(said, quote=False), print_exception=False)  # the page takes it for HTML
 
     return wrapped
 
@@ -423,7 +427,22 @@ def words() -> gr.I18n:
     return gr.I18n(**{"en": english, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})
 
 
+class Guard:
+    """Between the studio and who asks: pages of others are refused."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, or hand it on."""
+        said = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+        if scope["type"] == "http" and visitors.is_foreign(said.get(b"host"), said.get(b"origin")):
+            await PlainTextResponse(visitors.REFUSED, 403)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
 def looks() -> dict[str, Any]:
-    """What the page looks like and says, for its launch; fonts are those of the machine."""
+    """What the page looks like and says, and to whom, for its launch; fonts are those of the machine."""
     theme = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    return {"theme": theme, "css": STYLE, "i18n": words()}
+    return {"theme": theme, "css": STYLE, "i18n": words(), "app_kwargs": {"middleware": [Middleware(Guard)]}}

@@ -21,7 +21,7 @@ from gan import checkpoint, device, imagenet
 from gan.command_line import show
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
-from gan.files import replacing
+from gan.files import is_bomb, replacing
 from gan.images import to_tensor
 from gan.quality.damage import Damage
 
@@ -168,7 +168,11 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
         ) from error
     if path is not None:
         try:
+            if is_bomb(path):
+                raise CheckpointError(f"{path}: would unpack to far more than weights do; download {INCEPTION}")
             torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in it
+        except CheckpointError:
+            raise
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; download {INCEPTION}") from error
         except Exception as error:

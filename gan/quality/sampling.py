@@ -216,6 +216,8 @@ def load(path: Path, on: torch.device) -> Sampler:
         except ConfigError as error:  # generating alone does not need the package of its encoder
             missing = error
     except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        if device.out_of_memory(error):
+            raise
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     if discriminator is not None:

@@ -185,8 +185,8 @@ def write(sampler: Sampler, path: Path, stored: Stored) -> None:
     parts = {
         "CORE": (runtime / CORE.place).read_text("utf-8"),
         "WASM": (runtime / WASM.place).read_text("utf-8"),
-        "DESCRIBED": json.dumps(described).replace("<", "\\u003c"),
         "BINARY": base64.b64encode(binary).decode(),
+        "DESCRIBED": json.dumps(described).replace("<", "\\u003c"),  # the last: it holds names of somebody else
     }
     page = TEMPLATE.read_text("utf-8")
     for name, content in parts.items():

@@ -13,6 +13,7 @@ import html
 import importlib.util
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gan import npm
+from gan import npm, visitors
 from gan.command_line import options_table
 from gan.watching import visdom_assets
 from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
@@ -42,6 +43,7 @@ SHARE = 0.004  # largest share of the time for updates; the interval grows until
 TIMEOUT = 10.0  # most seconds for a server's answer
 STARTING = 60.0  # most seconds for the start of a server, or of its client
 CLOSING = 6.0  # most seconds for the last update
+LARGEST = 64 * 2**20  # bytes of a request to a server of our own
 WIDTH, HEIGHT = 460, 330  # size of a pane, pixels: three fit beside each other on a usual screen
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
@@ -330,7 +332,50 @@ def serve(port: int, static: Path) -> None:
     app.tornado_settings.update(static_path=str(static), template_path=str(static), autoreload=False)
     environments = visdom_assets.folder().with_name("visdom-environments")
     environments.mkdir(parents=True, exist_ok=True)
+    run_server.Application = guarded(app.Application)  # pyright: ignore[reportPrivateImportUsage]
     run_server.start_server(port=port, base_url="", env_path=str(environments), bind_local=True)
+
+
+def guarded(application: Any) -> Any:
+    """Visdom's application, but for its own page alone, with environments whose names are no paths."""
+    from tornado.web import HTTPError, RequestHandler
+
+    class Refusal(RequestHandler):
+        def prepare(self) -> None:
+            self.set_status(403)
+            self.set_header("Content-Type", "text/plain")
+            self.finish(visitors.REFUSED)
+
+    class Environments(dict[str, Any]):
+        def __setitem__(self, name: str, content: Any) -> None:
+            if not is_plain(name):  # it would become a file's
+                raise HTTPError(400, "the name of an environment must not be a path")
+            super().__setitem__(name, content)
+
+    class Guarded(application):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.settings.update(debug=False, serve_traceback=False)  # it tells whoever asks about the machine
+
+        def load_state(self) -> Environments:
+            return Environments(super().load_state())
+
+        def find_handler(self, request: Any, **more: Any) -> Any:
+            _, room, name = [*request.path.split("/", 2), "", ""][:3]
+            wrong = room in ("env", "compare") and not is_plain(urllib.parse.unquote(name))  # visdom opens such files
+            if wrong or visitors.is_foreign(request.headers.get("Host"), request.headers.get("Origin")):
+                return self.get_handler_delegate(request, Refusal)
+            return super().find_handler(request, **more)
+
+        def listen(self, port: int, **options: Any) -> Any:
+            return super().listen(port, **{**options, "max_buffer_size": LARGEST})
+
+    return Guarded
+
+
+def is_plain(env: str) -> bool:
+    """Whether the name of an environment is no path, and breaks no line of the page."""
+    return env.isprintable() and not re.search(r"[/\\]", env)
 
 
 def is_visdom(address: str, port: int) -> bool:
@@ -371,9 +416,9 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         do = "pip install --no-build-isolation -r requirements.txt"
         return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
     address = (address if "://" in address else f"http://{address}").rstrip("/")
-    env = env.replace("/", "_")  # as visdom does
+    env = re.sub(r"[/\\]", "_", env)  # as visdom does with the first
     host = urllib.parse.urlsplit(address).hostname or ""
-    local = host in ("localhost", "127.0.0.1", "::1")
+    local = host in visitors.LOCAL
     if is_visdom(address, port):
         ours = local and is_ours(address, port)
         heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None

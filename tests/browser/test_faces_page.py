@@ -51,6 +51,7 @@ def opened(browser: Browser, lacking: Callable[[str], NoReturn], tmp_path_factor
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())  # of a name that was run
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
         near = ("file:", "blob:", "data:")
         page.on("request", lambda one: None if one.url.startswith(near) else wrong.append(one.url))
@@ -147,6 +148,17 @@ def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Calla
     assert np.array_equal(np.array(page.evaluate("Array.from(wall[0].face.data)")).reshape(32, 32, 4)[..., :3],
                           drawn(page, 0, asked=[2, 0]))  # fmt: skip
     assert not np.array_equal(before, drawn(page, 0, asked=[2, 0]))
+    page.close()
+
+
+def test_names_of_classes_are_text(opened: Callable[..., Page]) -> None:
+    names = "<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "/*BINARY*/"
+    kinds = (("hair", *names), ("<img src=x onerror=alert(2)>", "calm", "wild"))
+    sampler = small(dataclasses.replace(TINY, vocabulary=kinds))
+    sampler.classes = Classes.of(kinds, np.array([[1, 1], [2, 2], [3, 1]]))
+    page = opened(sampler, "fp16")
+    assert page.locator("#classes select").first.locator("option").all_inner_texts()[1:] == list(names)
+    assert page.locator("#classes img").count() == 0
     page.close()
 
 

@@ -1,8 +1,10 @@
 """The visdom page in a real Chromium without any network: every pane is there and filled."""
 
+import json
 import re
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,7 @@ def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]
     page.on("requestfailed", lambda request: wrong.append(request.url))
     page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())  # of a name that was run
     page.goto(f"http://127.0.0.1:{server.port}/env/{env}")
     page.wait_for_function("n => document.querySelectorAll('.window').length >= n", arg=4 + len(CURVES))
     page.wait_for_function("document.querySelectorAll('.window .js-line').length >= 8")
@@ -141,6 +144,17 @@ def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_ser
         {title.partition(", step")[0]: pane["place"] for title, pane in panes.items()} for panes in (first, second)
     ]
     assert places[1] == {title: pytest.approx(place, abs=2) for title, place in places[0].items()}
+
+
+def test_names_of_runs_and_environments_are_text(browser: Browser, server: Server, train: Callable[..., str]) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    address = f"http://127.0.0.1:{server.port}/env/main"
+    urllib.request.urlopen(address, json.dumps({"eid": f"an environment {name}"}).encode()).close()
+    train(f"--run={name}", "--env=all", "--max_epoch=6")
+
+    panes = look(browser, server, "all")
+
+    assert {f"{name}: Options", f"{name}: How it is going", f"{name}: Faces it learns from"} < set(panes)
 
 
 def test_runs_in_one_environment_are_beside_each_other_and_quality_is_drawn_where_it_was_measured(

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import http.client
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, Request, expect
+
+from gan import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300_000  # milliseconds; looking for a face takes a minute of a slow core
@@ -426,6 +430,42 @@ def test_hostile_pictures_are_said_and_memory_stays_bounded(browser: Browser, se
     page.close()
 
 
+def test_names_of_others_are_text(browser: Browser, served: Served, tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    kinds = (("hair", name, "<b>bold</b>"), ("mood", "calm", "wild"))
+    path = served.folder / "checkpoints" / name / "latest.pt"
+    path.parent.mkdir()
+    content = checkpoint.load(served.folder / "checkpoints/mine/latest.pt")
+    checkpoint.save(path, {**content, "model": {**content["model"], "vocabulary": kinds}})
+    page, wrong = browser.new_page(viewport={"width": 1280, "height": 1400}), list[str]()
+    page.set_default_timeout(PATIENCE)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())  # of a name that was run
+    page.goto(served.address)
+    page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
+    pick(page, "generator", f"{name}/latest.pt")
+    expect(page.locator("#classes")).to_be_visible(timeout=PATIENCE)
+    field = page.locator("#classes textarea, #classes input").first
+    field.fill("mood:<i>none</i>")
+    page.locator("#draw").click()
+    expect(page.get_by_text("no class of mood is called '<i>none</i>'")).to_be_visible(timeout=PATIENCE)
+    page.locator(".toast-close").last.click()
+    field.fill("hair:none")
+    page.locator("#draw").click()
+    expect(page.get_by_text(f"there are {name}, <b>bold</b>")).to_be_visible(timeout=PATIENCE)
+    page.locator(".toast-close").last.click()
+    field.fill(f"hair:{name}")
+    changed(page, "#wall", page.locator("#draw").click)
+    assert name in command(page)
+    picture = saved(page, "#save-wall", tmp_path / f"{name}.png")
+    upload(page, picture)
+    expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
+    assert page.locator("img[src=x]").count() == 0
+    assert wrong == []
+    page.close()
+    shutil.rmtree(path.parent)
+
+
 def call(address: str, target: str, data: list[object]) -> str:
     """What the studio answers to a page that was changed by hand: the end of the stream of its news."""
     with urllib.request.urlopen(f"{address}/config") as answer:
@@ -477,7 +517,81 @@ def test_it_ends_while_it_works(
     page.close()
 
 
-def test_no_file_of_the_machine_is_served(address: str) -> None:
+def test_no_file_of_the_machine_is_served(served: Served) -> None:
     for path in (ROOT / "config.py", Path("/etc/hostname"), Path("app.py"), Path("../app.py")):
         with pytest.raises(urllib.error.HTTPError, match=r"40[034]"):
-            urllib.request.urlopen(f"{address}/gradio_api/file={path}")
+            urllib.request.urlopen(f"{served.address}/gradio_api/file={path}")
+    secret = served.folder / "checkpoints/mine/secret.txt"
+    secret.write_text("root:")
+    ways = [f"{up * 12}etc/passwd" for up in ("../", "%2e%2e/", "..%2f", "..%5C", "/")]
+    ways += [str(secret), "checkpoints/mine/secret.txt", "../checkpoints/mine/secret.txt", f"file://{secret}"]
+    routes = "file= file/ stream/ component_server/ info/"
+    starts = [
+        "/",
+        *(f"/{part}/" for part in ("static", "assets", "svelte", "pwa_icon", "monitoring", "custom_component")),
+    ]
+    for start in (*starts, "/deep_link?deep_link=", "/theme/", *(f"/gradio_api/{route}" for route in routes.split())):
+        for way in ways:
+            said = asked(served.address, start + way)[1]
+            assert "root:" not in said, start + way
+            assert "Traceback" not in said, start + way
+    secret.unlink()
+
+
+def asked(address: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+    """What the studio answers to a request that is sent as it is, up to a second after: its status and its text."""
+    with contextlib.closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)) as connection:
+        connection.putrequest("GET" if body is None else "POST", path, skip_host="Host" in headers)
+        for name, value in {**headers, "Content-Length": str(len(body or b""))}.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders(body)
+        with connection.getresponse() as answer:
+            return answer.status, answer.read().decode(errors="replace")
+
+
+def test_pages_of_others_do_not_reach_it(address: str) -> None:
+    here, port = address.removeprefix("http://"), address.rpartition(":")[2]
+    for host in (here, f"localhost:{port}", "localhost:9000"):  # the last through ssh
+        assert asked(address, "/config", Host=host, Origin=f"http://{host}")[0] == 200
+    for foreign in (
+        {"Host": f"evil.example:{port}"},
+        {"Host": here, "Origin": "http://evil.example"},
+        {"Host": here, "Origin": "http://127.0.0.1:1"},
+        {"Host": here, "Origin": "null"},
+    ):
+        for path, body in (
+            ("/", None),
+            ("/config", None),
+            ("/gradio_api/queue/join", b"{}"),
+            ("/gradio_api/upload", b""),
+        ):
+            status, said = asked(address, path, body, **foreign)
+            assert status == 403, (foreign, path)
+            assert said.count("\n") == 1
+            assert "127.0.0.1" in said
+
+
+def test_it_listens_to_this_machine_alone(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    for family, other in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")):  # answer where all are listened to
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            probe.settimeout(10)
+            assert probe.connect_ex((other, port)) != 0
+
+
+def test_what_is_uploaded_by_hand_is_small_and_stays_in_its_folder(served: Served) -> None:
+    def upload(name: str, size: int) -> tuple[int, str]:
+        head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+        kind = {"Content_Type": "multipart/form-data; boundary=x"}
+        return asked(served.address, "/gradio_api/upload", head + bytes(size) + b"\r\n--x--\r\n", **kind)
+
+    status, said = upload("a.png", 24 * 2**20)
+    assert status == 413
+    assert "Traceback" not in said
+    for name in ("../../../harm.png", "/harm.png", "..\\..\\harm.png", "<img src=x onerror=alert(1)>.png"):
+        status, said = upload(name, 10)
+        if status == 200:
+            (path,) = json.loads(said)
+            assert Path(path).resolve().is_relative_to(served.temporary.resolve())
+            assert Path(path).is_file()
+    assert all("studio-" in str(path) for path in served.temporary.rglob("*harm*"))

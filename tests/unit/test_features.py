@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,10 +214,13 @@ def test_inception_from_a_wrong_file_is_one_sentence_and_runs_nothing(tmp_path: 
     (tmp_path / "text.pth").write_text("no weights")
     torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pth")
     torch.save({"weight": Evil(tmp_path / "harm")}, tmp_path / "evil.pth")
+    with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("archive/data/0", bytes(2**27))
     for name, words in {
         "none.pth": "cannot be opened",
         "text.pth": "not Inception's weights",
         "evil.pth": "not Inception's weights",
+        "bomb.pth": "would unpack",
         "other.pth": "holds another network",
     }.items():
         with pytest.raises(CheckpointError, match=words):
