@@ -414,7 +414,8 @@ def measured_in_training(run: Path) -> list[dict[str, float]]:
     wanted, found = ("images_seen", *METRICS), []
     log = run / "log.jsonl"
     for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
-        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):  # cut short by a crash, or without metrics
+        # Cut short by a crash, without metrics, or written by somebody.
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             row = json.loads(line)
             if "fd" in row:
                 found.append({name: float(row[name]) for name in wanted if name in row})  # damage came later
