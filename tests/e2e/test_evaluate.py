@@ -378,7 +378,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     assert found["fake"].startswith("the released generator")
     assert "real faces" in found["real"]
     assert 0.7 < found["metrics"]["precision"]["floor"] <= 1
-    assert found["metrics"]["fd"]["floor"] < found["metrics"]["fd"]["value"]
+    assert found["metrics"]["kid_x1000"]["floor"] < found["metrics"]["kid_x1000"]["value"]
     assert 1.0 < found["metrics"]["damage_x100"]["value"] < 2.0  # it is cleaner than real faces, which have 1.55
     assert "copying" not in found
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.png"]

@@ -65,8 +65,8 @@ def test_a_film_begins_with_its_first_face_and_an_own_picture_is_found(
 
 
 def test_what_makes_no_sense_is_said(released: Generator, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="knows no classes"):
-        released.sample(1, classes="hair:blue")
+    with pytest.raises(ConfigError, match="no class of hair is called 'plaid'"):
+        released.sample(1, classes="hair:plaid")
     with pytest.raises(ConfigError, match="at least n, 4"):
         released.sample(4, best_of=2)
     with pytest.raises(ConfigError, match="n of at least 1"):

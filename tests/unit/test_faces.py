@@ -787,11 +787,11 @@ faces._face = wait"""
     wait_for(lambda: list(packs.glob("*.tmp/faces.npy")))
     pack = packed(data)
     assert len(list(packs.glob("*.tmp"))) == 1
-    born = pack.folder.with_name(f"{pack.folder.name}-0.tmp")  # by a process that has yet to lock it
-    born.mkdir()
+    left = pack.folder.with_name(f"{pack.folder.name}-0.tmp")  # by a process that was killed in its first moment
+    left.mkdir()
     pack.folder.rename(tmp_path / "away")
     pack = packed(data)
-    born.rmdir()
+    assert not left.exists()
     (tmp_path / "go").touch()
     output, _ = process.communicate(timeout=120)
     assert output.split()[-4:] == ["DONE", pack.digest, "50", "0"]

@@ -148,8 +148,8 @@ def test_where_a_discriminator_knows_faces_the_worst_place_counts_and_the_unlike
     assert isinstance(discriminator, Discriminator)
     assert discriminator.projected is not None
     with torch.no_grad():
-        features = discriminator.encode(sampler.generator(latents(range(64), 100)))
-        worst = discriminator.projected(features).flatten(1).sort(1)[0]
+        features = discriminator.encode(sampler.generator(sampler.latents(range(64))))
+        worst = discriminator.projected(features, sampler.codes(range(64))).flatten(1).sort(1)[0]
         known = torch.cat([depth.mean((2, 3)) for depth in features], 1).double()
     score = worst[:, 5] + 0.35 * (worst[:, 6] - worst[:, 5])  # 5 % of 3 x 36 places: between the sixth and the seventh
     away = known - known.mean(0)
