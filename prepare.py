@@ -235,9 +235,10 @@ def guessed(
     )
     table, content = config.out / FILE, text.getvalue().encode()
     try:
-        before = hashlib.sha256(table.read_bytes()).hexdigest() if table.is_file() else ""
+        before = table.read_bytes() if table.is_file() else content
         # Named before it is written, so that it is known as ours wherever this ends.
-        own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "before": before, "source": ""}
+        own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "source": ""}
+        own |= {} if before == content else {"before": hashlib.sha256(before).hexdigest()}
         write_json(config.out / MANIFEST, list((known | {FILE: own}).values()))
         with replacing(table) as temporary:
             temporary.write_bytes(content)

@@ -78,18 +78,16 @@ class Pack:
             DataError: they were changed, or the file is shorter now, which would end a process that reads it at once.
         """
         path = self.folder / "faces.npy"
-        whole = True
+        cut = False
         with contextlib.suppress(OSError):  # a deleted file is still there for who has opened it
-            whole = path.stat().st_size >= self.pixels.nbytes
-        if whole:
-            faces = self.pixels[indices]
-            whole = [zlib.crc32(face) for face in faces] == self.hashes[indices].tolist()
-            if whole:
-                return faces
-        raise DataError(
-            f"{path} is not what was packed any more: it was cut or written over; delete {self.folder}, and the next "
-            "run or --resume packs the faces again"
-        )
+            cut = path.stat().st_size < self.pixels.nbytes
+        faces = self.pixels[:0] if cut else self.pixels[indices]
+        if cut or [zlib.crc32(face) for face in faces] != self.hashes[indices].tolist():
+            raise DataError(
+                f"{path} is not what was packed any more: it was cut or written over; delete {self.folder}, and the "
+                "next run or --resume packs the faces again"
+            )
+        return faces
 
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
         """Split the faces by hash, so that equal ones stay together; fewer than 2,000 are not split.

@@ -127,11 +127,12 @@ def test_every_kind_of_network_is_drawn(opened: Callable[..., Page], name: str) 
 def test_a_seed_means_the_same_latent_as_in_numpy(released: tuple[Page, Sampler]) -> None:
     page, sampler = released
     seeds = [*range(2000), 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**53 - 17]
-    found = page.evaluate("seeds => seeds.map(seed => Array.from(normal(pcg64(wordsOf(seed)), known.nz)))", seeds)
-    np.testing.assert_allclose(np.array(found), latents(seeds, sampler.model.nz).numpy(), rtol=1e-5, atol=1e-6)
-    found = page.evaluate("seeds => seeds.map(seed => Array.from(latentOf(seed, 0.7)))", seeds)
-    expected = sampler.latents(seeds, 0.0, 0.7).numpy()
-    np.testing.assert_allclose(np.array(found), expected, rtol=0, atol=0.01)  # the classes' vectors have 8 bits
+    ask = "([seeds, truncation]) => seeds.map(seed => Array.from(latentOf(seed, truncation)))"
+    found, classes = (np.array(page.evaluate(ask, [seeds, truncation])) for truncation in (0.7, 0.0))
+    expected = latents(seeds, sampler.model.nz, 0.0, 0.7).numpy()
+    np.testing.assert_allclose(found - classes, expected, rtol=1e-5, atol=1e-6)
+    expected = sampler.latents(seeds, 0.0, 0.0).numpy()
+    np.testing.assert_allclose(classes, expected, rtol=0, atol=0.01)  # the vectors of classes have 8 bits
     limit = 3_000_000_000  # many first tries are above it
     found = page.evaluate("([n, limit]) => [...Array(n).keys()].map(i => below(pcg64([i]), limit))", [200, limit])
     assert found == [np.random.default_rng(i).integers(limit) for i in range(200)]

@@ -21,7 +21,7 @@ from victims import ROOT
 from gan.data import synthetic
 
 KILLED = """
-import os, runpy, signal, sys
+import os, runpy, sys
 
 number, seen, sys.argv[:] = int(sys.argv[1]), [], sys.argv[2:]
 sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))

@@ -101,6 +101,7 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
     assert torch.equal(found.recolour(sampler, latents[2:3], column, code)[0], recoloured[2])  # whatever is beside it
     sure, _ = found.guesser(next(sampler.draw(recoloured)))
     blue = recoloured[sure[:, column] == code]
+    assert len(blue) > 0
     torch.testing.assert_close(found.recolour(sampler, blue[:1], column, code), blue[:1])
 
 
