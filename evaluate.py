@@ -413,11 +413,11 @@ def measured_in_training(run: Path) -> list[dict[str, float]]:
     """The rows of a run's log that have metrics, oldest first."""
     wanted, found = ("images_seen", *METRICS), []
     log = run / "log.jsonl"
-    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else ():
         # Cut short by a crash, without metrics, or written by somebody.
-        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             row = json.loads(line)
-            if "fd" in row:
+            if {"images_seen", "fd"} <= row.keys():
                 found.append({name: float(row[name]) for name in wanted if name in row})  # damage came later
     return found
 

@@ -43,13 +43,16 @@ class Classes:
 
     @classmethod
     def restored(cls, content: Mapping[str, Any]) -> Classes:
-        """Read them from a checkpoint's content."""
-        known = content.get("classes")
-        return (
-            NONE
-            if known is None
-            else cls(content["model"]["vocabulary"], *(known[of].cpu().numpy() for of in ("rows", "counts")))
-        )
+        """Read them from a checkpoint's content; a ValueError where they are none."""
+        if (known := content.get("classes")) is None:
+            return NONE
+        vocabulary = content["model"]["vocabulary"]
+        rows, counts = (known[of].cpu().numpy() for of in ("rows", "counts"))
+        sizes = np.array([len(classes) for _, *classes in vocabulary])
+        whole = rows.dtype.kind == counts.dtype.kind == "i" and rows.shape == (*counts.shape, len(sizes))
+        if not (whole and len(rows) and (rows >= 0).all() and (rows <= sizes).all() and (counts > 0).all()):
+            raise ValueError("its classes are none")
+        return cls(vocabulary, rows, counts)
 
     def content(self) -> dict[str, Any]:
         """What a checkpoint says of them."""

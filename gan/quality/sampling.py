@@ -215,7 +215,7 @@ def load(path: Path, on: torch.device) -> Sampler:
             discriminator = Discriminator(model) if "discriminator" in content else None
         except ConfigError as error:  # generating alone does not need the package of its encoder
             missing = error
-    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         if device.out_of_memory(error):
             raise
         raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from gan import images
 from gan.files import write_text
-from gan.watching.curves import Curves
+from gan.watching.curves import PLACES, Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
@@ -80,7 +80,7 @@ class Monitor:
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
         if self.log is not None and self.log.is_file():
-            for line in self.log.read_text(encoding="utf-8").splitlines():
+            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
                 if _step_of(line) <= step:
                     self._hand_over(json.loads(line))
 
@@ -96,7 +96,7 @@ class Monitor:
         self._start_row(step)
 
     def _cut(self, log: Path, step: int) -> None:
-        old = log.read_text(encoding="utf-8") if log.is_file() else ""
+        old = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         kept = "".join(row + "\n" for row in old.splitlines() if _step_of(row) <= step)
         if kept != old:
             try:
@@ -355,7 +355,7 @@ def _step_of(row: str) -> float:
     try:
         values = json.loads(row)
         numbers = all(type(value) in (int, float) and abs(value) < 1e300 for value in values.values())
-        return values["step"] if numbers else math.inf
+        return values["step"] if numbers and values.keys() >= set(PLACES) else math.inf
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return math.inf
 

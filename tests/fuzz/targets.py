@@ -33,6 +33,7 @@ from gan.presets import resolve
 from gan.quality import sampling
 from gan.training.run import Run, TrainingState
 from gan.watching import monitor
+from gan.watching.curves import PLACES
 
 CPU = torch.device("cpu")
 SIZE = 32
@@ -297,13 +298,17 @@ LINES = st.one_of(
     st.text(max_size=9),
 )
 
+LOGS = st.lists(LINES, max_size=6).map(lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass"))
 
-def read_log(text: str, folder: Path) -> None:
+
+def read_log(data: bytes, folder: Path) -> None:
     """As a run that goes on, its report and `evaluate.py` read a log.jsonl."""
-    saved(text.encode("utf-8", "backslashreplace"), folder, "log.jsonl")
-    evaluate.measured_in_training(folder)
+    saved(data, folder, "log.jsonl")
+    assert all("images_seen" in row for row in evaluate.measured_in_training(folder))
     with contextlib.closing(monitor.Monitor(folder, folder, 32, 10, 3)) as shown:
-        shown.curves.column("fd")
+        for place in PLACES:
+            shown.curves.column("fd", place)
+            shown.curves.column("d_loss", place)
 
 
 WORDS = [f"--{field.name}" for config in CONFIGS for field in dataclasses.fields(config)]
@@ -388,7 +393,7 @@ TARGETS = {
         (labels, "coded", lambda texts, say, among: "=1+1" in texts["hair"]),
     ),
     "log": Target(
-        st.lists(LINES, max_size=6).map("\n".join),
+        LOGS | damaged(LOGS),
         read_log,
         (monitor, "_step_of", lambda row: row.startswith("[")),
     ),

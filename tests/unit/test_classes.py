@@ -19,6 +19,30 @@ def test_faces_are_drawn_with_classes_as_often_as_they_are_and_always_the_same_f
     assert np.array_equal(CLASSES.of_seeds([7, 1999]), codes[[7, 1999]])
 
 
+WHOLE = CLASSES.content()["classes"]
+NO_CLASSES = [
+    {"counts": torch.tensor(11)},
+    {"counts": torch.tensor([11])},
+    {"counts": torch.zeros(4, dtype=torch.int64)},
+    {"counts": WHOLE["counts"].float()},
+    {"rows": WHOLE["rows"][:, :1]},
+    {"rows": WHOLE["rows"] + 1},
+    {"rows": -WHOLE["rows"]},
+    {name: entries[:0] for name, entries in WHOLE.items()},
+]
+
+
+def test_classes_come_back_from_a_checkpoint() -> None:
+    again = Classes.restored({"model": {"vocabulary": VOCABULARY}, "classes": WHOLE})
+    assert np.array_equal(again.of_seeds(range(99)), CLASSES.of_seeds(range(99)))
+
+
+@pytest.mark.parametrize("damage", NO_CLASSES)
+def test_what_is_no_classes_is_refused(damage: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(ValueError, match="its classes are none"):
+        Classes.restored({"model": {"vocabulary": VOCABULARY}, "classes": {**WHOLE, **damage}})
+
+
 def test_what_is_not_asked_for_is_drawn_among_faces_that_have_the_rest() -> None:
     codes = CLASSES.of_seeds(range(200), {0: 2})
     assert set(codes[:, 0]) == {2}

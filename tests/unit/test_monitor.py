@@ -129,15 +129,19 @@ def test_going_on_drops_rows_beyond_the_checkpoint(tmp_path: Path, opened: Openi
     assert [(row["step"], row["d_loss"]) for row in rows(tmp_path)][3:] == [(4, 1.0), (5, 2.0)]
 
 
-@pytest.mark.parametrize("torn", ['{"step": 2, "d_lo', "{", "2", "null", '{"d_loss": 1}', "\0\0\0"])
-def test_going_on_drops_a_line_cut_short_by_a_crash(tmp_path: Path, opened: Opening, torn: str) -> None:
-    (tmp_path / "log.jsonl").write_text('{"step": 1}\n' + torn)
+FIRST, SECOND = (f'{{"step": {i}, "images_seen": {64 * i}, "seconds": {i}}}' for i in (1, 2))
+NO_ROWS = [b'{"step": 2, "d_l', b"{", b"2", b"null", b'{"d_loss": 1}', b'{"step": 2, "fd": 9.0}', bytes(3), b"\xff\xe0"]
+
+
+@pytest.mark.parametrize("line", NO_ROWS)
+def test_going_on_drops_a_line_that_is_no_row(tmp_path: Path, opened: Opening, line: bytes) -> None:
+    (tmp_path / "log.jsonl").write_bytes(FIRST.encode() + b"\n" + line)
     step(opened(step=2), 3)
     assert [row["step"] for row in rows(tmp_path)] == [1, 3]
 
 
 def test_row_that_lost_only_its_line_end_stays_a_row(tmp_path: Path, opened: Opening) -> None:
-    (tmp_path / "log.jsonl").write_text('{"step": 1}\n{"step": 2}')
+    (tmp_path / "log.jsonl").write_text(f"{FIRST}\n{SECOND}")
     step(opened(step=2), 3)
     assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3]
 

@@ -251,6 +251,7 @@ def test_half_precision_file_draws_nearly_the_same(tmp_path: Path, d_norm: Any) 
         ({"model": {**dataclasses.asdict(TINY), "depth": 3}}, "does not know.*depth"),
         ({"model": None}, "does not know"),
         ({"model": {}}, "does not know"),
+        ({"model": {**dataclasses.asdict(TINY), "image_size": 0}}, "does not know"),
         ({"model": dataclasses.asdict(dataclasses.replace(TINY, ngf=9))}, "its generator is another network"),
         ({"model": dataclasses.asdict(dataclasses.replace(TINY, ndf=9))}, "its discriminator is another network"),
         ({"ema": {}}, "its generator is another network"),
