@@ -1,8 +1,8 @@
 """Which measure puts generators in the eye's order.
 
-python -m benchmarks.agreement --data_path=FOLDER --looks=CSV,CSV NAME=CHECKPOINT ...
+python -m benchmarks.agreement --data_path=FOLDER --pairs=1,2 NAME=CHECKPOINT ...
 
-The tables of looks say, cell by cell, which samples were called broken (docs/look.md). Each measure is taken of as many
+Pairs of looks said, cell by cell, which samples are broken (docs/look.md). Each measure is taken of as many
 samples of each generator, in each kind of features, and ranked beside the share that is broken: a Spearman correlation
 of 1 is the eye's order, 0 none. The range is that of 1,000 drawings of other cells: generators that the eye tells apart
 by a few cells change places in it. First come SWD, the spectrum and the damage, which have no features.
@@ -11,7 +11,6 @@ by a few cells change places in it. First come SWD, the spectrum and the damage,
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 from collections import defaultdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks import look
 from benchmarks.features import EXTRACTORS
 from gan.data.faces import open_pack
 from gan.device import choose_device
@@ -36,20 +36,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("generators", nargs="+", metavar="NAME=CHECKPOINT")
     parser.add_argument("--data_path", type=Path, required=True, help="real faces")
-    parser.add_argument("--looks", required=True, help="tables of what was called broken, with commas")
+    parser.add_argument("--pairs", required=True, help="numbers of pairs of looks, with commas")
     parser.add_argument("--features", default="imagenet,faces,untrained", help=f"of {', '.join(EXTRACTORS)}")
     parser.add_argument("--n", type=int, default=2000, help="samples of each, and real faces")
     options = parser.parse_args()
     on, pack = choose_device(None), open_pack(options.data_path, SIZE)
-    said = answers([Path(path) for path in options.looks.split(",")])
+    said = defaultdict[str, list[float]](list)  # a cell's answers are their mean: one that two pairs saw counts twice
+    for (_, faces), answers in look.answered({int(pair) for pair in options.pairs.split(",")}).items():
+        said[faces] += answers.mean(0).tolist()
     files = dict(generator.split("=", 1) for generator in options.generators)
-    cells = [said[hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]] for path in files.values()]
+    cells = [np.array(said[hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]]) for path in files.values()]
     broken, random = [some.mean() for some in cells], np.random.default_rng(0)
     again = [[random.choice(some, len(some)).mean() for some in cells] for _ in range(AGAIN)]
     chosen, others = (pack.pixels[some] for some in evaluation.choose(pack, options.n, seed=0))
     print(f"| | measure | {' | '.join(files)} | real | Spearman, 90 % |")
     print("| --- " * (4 + len(files)) + "|")
-    print(f"| eye | broken | {' | '.join(f'{share:.0%}' for share in broken)} | {said['real'].mean():.1%} | |")
+    print(f"| eye | broken | {' | '.join(f'{share:.0%}' for share in broken)} | {np.mean(said['real']):.1%} | |")
     drawn = [list(sampling.load(Path(path), on).faces(range(options.n))) for path in files.values()]
     sets = [*drawn, [others]]  # as uint8, 28 kB a face
 
@@ -60,9 +62,9 @@ def main() -> None:
         agree = f"{spearman(signed, broken):.2f} ({least:.2f} to {most:.2f})"
         print(f"| {kind} | {label} | {' | '.join(f'{v:.{decimals}f}' for v in values)} | {agree} |", flush=True)
 
-    blind, look = lambda pixels: torch.zeros(len(pixels), 2), features.measuring(on, "faces").damage
-    reals = RealStatistics.of(evaluation.face_set([chosen], blind, look, options.n))
-    seen = [evaluation.face_set(faces, blind, look, options.n) for faces in sets]
+    blind, damaged = lambda pixels: torch.zeros(len(pixels), 2), features.measuring(on, "faces").damage
+    reals = RealStatistics.of(evaluation.face_set([chosen], blind, damaged, options.n))
+    seen = [evaluation.face_set(faces, blind, damaged, options.n) for faces in sets]
     textures = [reals.measure_texture(faces.patches, faces.spectrum) for faces in seen]
     damage = [100 * faces.damage.mean().item() for faces in seen]
     for name in textures[0]:
@@ -74,19 +76,6 @@ def main() -> None:
         found = [reals.measure_features(torch.cat([extract(some) for some in faces])) for faces in sets]
         for name in found[0]:
             row(kind, name, [values[name] for values in found])
-
-
-def answers(tables: list[Path]) -> dict[str, np.ndarray]:
-    """What was said of the cells of each generator, by the first digits of its SHA-256: 1 is broken.
-
-    A cell's answers are their mean, so that a cell that two looks were made of counts once.
-    """
-    said = defaultdict[str, list[float]](list)
-    for path in tables:
-        with open(path, encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                said[row["faces"]].append((int(row["look 1"]) + int(row["look 2"])) / 2)
-    return {faces: np.array(answers) for faces, answers in said.items()}
 
 
 def spearman(a: list[float], b: list[float]) -> float:

@@ -7,7 +7,8 @@ python -m benchmarks.look draw --data_path=FOLDER --out=FOLDER NAME=CHECKPOINT .
     that came out too faint are left out by making sheets again with --faint=3,17 (and more --planted). Where there is
     no checkpoint, a folder of pictures is taken in the order of their names.
 python -m benchmarks.look count --out=FOLDER FORM FORM
-    Counts two filled forms, as Markdown.
+    Counts two filled forms, as Markdown. --pair=20 also adds them to benchmarks/looks.csv, which has every answer so
+    far; name the generators by the first eight digits of their files' SHA-256 then.
 
 For the other question, which are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and `count --taken`.
 The sheets show real faces where the folder's are: not to be published.
@@ -20,6 +21,7 @@ import csv
 import json
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ ENLARGED = 192
 """Pixels a cell is enlarged to."""
 
 REAL, PLANTED = "real", "planted: "
+
+ANSWERS = Path(__file__).with_name("looks.csv")
+"""Every answer so far: the pair of looks, what the cell is (of a generator its file's digest), which it is, 0 or 1."""
 
 MISSED, FALSE = 0.2, 0.1
 """A look that misses so many of the planted, or calls so many of the real ones broken, does not count."""
@@ -62,7 +67,9 @@ def main() -> None:
     counting = verbs.add_parser("count")
     counting.add_argument("forms", nargs="+", type=Path)
     counting.add_argument("--out", type=Path, required=True)
-    counting.add_argument("--taken", action="store_true", help="count what was taken for real, not what is broken")
+    question = counting.add_mutually_exclusive_group()
+    question.add_argument("--taken", action="store_true", help="count what was taken for real, not what is broken")
+    question.add_argument("--pair", type=int, help="number under which the answers are added to benchmarks/looks.csv")
     counting.set_defaults(do=count)
     options = parser.parse_args()
     options.do(options)
@@ -162,11 +169,34 @@ def count(options: argparse.Namespace) -> None:
     print("| --- " * (len(looks) + 4) + "|")
     for kind, cells in sorted(kinds.items()):
         said = np.array([[look[cell] for cell in cells] for look in looks])
-        share = said.mean()
-        least, most = interval(share, len(cells))
-        agreed = f"{(said[0] == said[1]).mean():.0%}, {kappa(*said[:2]):.2f}" if len(looks) > 1 else ""
-        sums = " | ".join(map(str, said.sum(1)))
-        print(f"| {kind} | {len(cells)} | {sums} | {share:.1%} ({least:.1%} to {most:.1%}) | {agreed} |")
+        print(f"| {kind} | {len(cells)} | {' | '.join(map(str, said.sum(1)))} | {' | '.join(summary(said))} |")
+    if options.pair is not None:
+        rows: list[tuple[Any, ...]] = [
+            (options.pair, what["is"], *what["which"].split()[1:], *(look[cell] for look in looks))
+            for cell, what in key.items()
+            if what["is"] != REAL
+        ]
+        rows += [(options.pair, REAL, "", *(look[cell] for look in looks)) for cell in kinds[REAL]]
+        with open(ANSWERS, "a", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(sorted(rows, key=lambda row: (row[1], int(row[2] or 0))))
+
+
+def summary(said: np.ndarray) -> tuple[str, str]:
+    """Of answers (looks, cells): their mean with its interval; and in how many cells two looks agree, with kappa."""
+    share = said.mean()
+    least, most = interval(share, said.shape[1])
+    agreed = f"{(said[0] == said[1]).mean():.0%}, {kappa(*said[:2]):.2f}" if len(said) > 1 else ""
+    return f"{share:.1%} ({least:.1%} to {most:.1%})", agreed
+
+
+def answered(pairs: Collection[int]) -> dict[tuple[int, str], np.ndarray]:
+    """The answers of pairs of looks, 1 is broken: (2, cells), by pair and by what the cells are."""
+    said = defaultdict[tuple[int, str], list[list[int]]](list)
+    with open(ANSWERS, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if (pair := int(row["pair"])) in pairs:
+                said[pair, row["faces"]].append([int(row["look 1"]), int(row["look 2"])])
+    return {cells: np.array(answers).T for cells, answers in said.items()}
 
 
 def answers(form: Path, key: dict[str, Any], column: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from config import DataError
 pytest.importorskip("cv2")  # of requirements-extra.txt
 faults = pytest.importorskip("benchmarks.faults")
 spoiling = pytest.importorskip("benchmarks.features")
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/look.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +115,46 @@ def test_forms_are_counted_and_a_careless_look_does_not_count(
     good = {cell: int("planted" in what["is"] or n < 5) for n, (cell, what) in enumerate(key.items())}
     blind = {cell: int(n < 7) for n, cell in enumerate(key)}
     forms = [form(tmp_path / "good.csv", good), form(tmp_path / "blind.csv", blind)]
-    look.count(options(out=tmp_path, forms=forms, taken=False))
+    look.count(options(out=tmp_path, forms=forms, taken=False, pair=None))
     said = capsys.readouterr().out
     assert "good.csv: found 5 of 5 planted, called 0 of 10 real ones broken: this look counts" in said
     assert "blind.csv: found 0 of 5 planted, called 0 of 10 real ones broken: this look DOES NOT COUNT" in said
     assert "| g | 20 | 5 | 7 | 30.0% (14.5% to 51.9%) | 90%, 0.76 |" in said
     form(tmp_path / "half.csv", dict(list(good.items())[:3]))
     with pytest.raises(SystemExit, match="expected 0 or 1 under broken for each cell; not so for 32"):
-        look.count(options(out=tmp_path, forms=[tmp_path / "half.csv"], taken=False))
+        look.count(options(out=tmp_path, forms=[tmp_path / "half.csv"], taken=False, pair=None))
+
+
+def test_answers_are_added_to_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "ANSWERS", tmp_path / "looks.csv")
+    (tmp_path / "looks.csv").write_text("pair,faces,which,look 1,look 2\n7,g,0,1,1\n8,real,,0,1\n")
+    cells = [("real", "face 9"), ("g", "seed 10"), ("g", "seed 9"), ("planted: eye moved", "number 3")]
+    key = {f"001-{n:02d}": {"is": kind, "which": which} for n, (kind, which) in enumerate(cells)}
+    (tmp_path / "key.json").write_text(json.dumps(key))
+    forms = [
+        form(tmp_path / f"{n}.csv", dict(zip(key, said, strict=True)))
+        for n, said in enumerate(([0, 1, 0, 1], [0, 1, 1, 1]))
+    ]
+    look.count(options(out=tmp_path, forms=forms, taken=False, pair=8))
+    added = (tmp_path / "looks.csv").read_text().splitlines()[3:]
+    assert added == ["8,g,9,0,1", "8,g,10,1,1", "8,planted: eye moved,3,1,1", "8,real,,0,0"]  # no real face is named
+    said = look.answered({8})
+    assert said[8, "g"].tolist() == [[0, 1], [1, 1]]
+    assert said[8, "real"].tolist() == [[0, 0], [1, 0]]
+    assert (7, "g") not in said
+
+
+def test_the_page_of_looks_says_what_the_answers_say() -> None:
+    rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in re.findall(r"^\| \d.*", PAGE, re.MULTILINE)]
+    said = look.answered({int(pair) for pair, *_ in rows})
+    generators = {
+        (int(row[0]), re.findall(r"\(([^()]+)\)$", row[1])[0]): row[2:] for row in rows if " of " not in row[3]
+    }
+    assert generators.keys() == {(pair, kind) for pair, kind in said if not kind.startswith((look.REAL, look.PLANTED))}
+    for cells, (sums, *summary) in generators.items():
+        one, other = said[cells].sum(1)
+        assert sums == f"{one}, {other} of {said[cells].shape[1]}"
+        assert tuple(summary) == look.summary(said[cells])
 
 
 def test_the_interval_is_wilsons() -> None:
