@@ -177,8 +177,9 @@ def count(options: argparse.Namespace) -> None:
             if what["is"] != REAL
         ]
         rows += [(options.pair, REAL, "", *(look[cell] for look in looks)) for cell in kinds[REAL]]
+        rows.sort(key=lambda row: (row[1], int(row[2] or 0)))
         with open(ANSWERS, "a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(sorted(rows, key=lambda row: (row[1], int(row[2] or 0))))
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def summary(said: np.ndarray) -> tuple[str, str]:
