@@ -174,9 +174,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
     with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(300, 3600)) as blocks:
         session = gr.State(Session())
         with gr.Row(equal_height=True):
-            # The list grows, and the studio checks what comes: hence the custom value, which nobody can type.
-            free: dict[str, Any] = {"allow_custom_value": True, "filterable": False}
-            name = gr.Dropdown(studio.names(), value=first, label=say("generator"), elem_id="generator", **free)
+            # The list grows, and the studio checks what comes: hence the custom value.
+            name = gr.Dropdown(
+                studio.names(), value=first, label=say("generator"), elem_id="generator", allow_custom_value=True
+            )
+            name.preprocess = lambda payload: str(payload)
             seed = whole_number(label=say("seed"), elem_id="seed")
             std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
             best = choice(BEST_OF, label=say("best"), elem_id="best")

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
@@ -202,3 +204,33 @@ def test_its_parts_do_what_they_say(released: tuple[Page, Sampler], tmp_path: Pa
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.set_viewport_size({"width": 1100, "height": 900})
+
+
+@pytest.mark.torture
+def test_whatever_is_typed_and_clicked_the_page_goes_on_drawing(opened: Callable[..., Page]) -> None:
+    page = opened(small(NETWORKS["classes"]), "fp16")
+    parts = [f"#{part}" for part in ("draw", "next", "random", "morph", "clear", "save-face", "save-wall", "language")]
+    buttons = st.sampled_from([*parts, "#wall button:nth-child(3)", "#wall button:nth-child(16)"])
+    typed = st.text(max_size=20) | st.integers().map(str) | st.floats().map(str) | st.sampled_from(["9" * 400, "1e999"])
+    fields = st.sampled_from(["#seed", "#truncation", "#classes select:first-of-type"])
+    steps = st.lists(st.tuples(buttons, fields, typed, st.booleans()), min_size=1, max_size=5)
+    act = """([button, field, text, says]) => {
+        const one = document.querySelector(field);
+        one.value = text;
+        if (says) for (const kind of ["input", "change"]) one.dispatchEvent(new Event(kind, {bubbles: true}));
+        document.querySelector(button).click();
+    }"""
+
+    @hypothesis.settings(max_examples=500, deadline=None, database=None, phases=[hypothesis.Phase.generate])
+    @hypothesis.given(steps)
+    def play(steps: list[tuple[str, str, str, bool]]) -> None:
+        for step in steps:
+            page.evaluate(act, list(step))
+        page.evaluate("document.querySelector('#seed').value = 5")
+        page.evaluate("document.querySelector('#truncation').value = 1")
+        page.wait_for_function("!document.querySelector('#draw').disabled")
+        page.locator("#draw").click()
+        page.wait_for_function("wall.length === WALL && wall[0].seed === 5")
+
+    play()
+    page.close()
