@@ -72,7 +72,7 @@ def main() -> None:
                 f"{len(moves)} moves"
             )
             if options.out is not None:
-                for nth in (3, 9, 20):
+                for nth in (3, 8, 17):
                     page.locator("#wall button:has(img)").nth(nth).click()
                     page.wait_for_timeout(1500)
                     page.locator("#pin").click()

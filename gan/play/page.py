@@ -38,6 +38,7 @@ AS_IS = "-"  # in place of a colour
 SAVED, SHOWN = 50, 500  # newest files to download, and newest pictures, that are kept
 STYLE = """
 .gradio-container { max-width: 1400px !important; margin: auto }
+#wall .grid-wrap, #pins .grid-wrap { padding-top: 2rem }
 #command textarea { font-family: ui-monospace, Consolas, monospace }
 @media (max-width: 960px) {
     #wall .grid-container {
@@ -190,9 +191,9 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             save_wall = gr.Button(say("save_wall"), elem_id="save-wall")
         with gr.Row():
             with gr.Column(scale=3, min_width=340):
-                wall = gr.Gallery(label=say("wall"), elem_id="wall", columns=6, height=500, **hung)
+                wall = gr.Gallery(label=say("wall"), elem_id="wall", columns=6, height=520, **hung)
                 pins = gr.Gallery(
-                    label=say("pins"), elem_id="pins", columns=PINS, height=130, fit_columns=False, **hung
+                    label=say("pins"), elem_id="pins", columns=PINS, height=150, fit_columns=False, **hung
                 )
                 with gr.Row():
                     unpin = gr.Button(say("unpin"), elem_id="unpin")
