@@ -41,17 +41,15 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=2000, help="samples of each, and real faces")
     options = parser.parse_args()
     on, pack = choose_device(None), open_pack(options.data_path, SIZE)
-    said = defaultdict[str, list[float]](list)  # a cell's answers are their mean: one that two pairs saw counts twice
-    for (_, faces), answers in look.answered({int(pair) for pair in options.pairs.split(",")}).items():
-        said[faces] += answers.mean(0).tolist()
+    said = answers({int(pair) for pair in options.pairs.split(",")})
     files = dict(generator.split("=", 1) for generator in options.generators)
-    cells = [np.array(said[hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]]) for path in files.values()]
+    cells = [said[hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8]] for path in files.values()]
     broken, random = [some.mean() for some in cells], np.random.default_rng(0)
     again = [[random.choice(some, len(some)).mean() for some in cells] for _ in range(AGAIN)]
     chosen, others = (pack.pixels[some] for some in evaluation.choose(pack, options.n, seed=0))
     print(f"| | measure | {' | '.join(files)} | real | Spearman, 90 % |")
     print("| --- " * (4 + len(files)) + "|")
-    print(f"| eye | broken | {' | '.join(f'{share:.0%}' for share in broken)} | {np.mean(said['real']):.1%} | |")
+    print(f"| eye | broken | {' | '.join(f'{share:.0%}' for share in broken)} | {said['real'].mean():.1%} | |")
     drawn = [list(sampling.load(Path(path), on).faces(range(options.n))) for path in files.values()]
     sets = [*drawn, [others]]  # as uint8, 28 kB a face
 
@@ -76,6 +74,17 @@ def main() -> None:
         found = [reals.measure_features(torch.cat([extract(some) for some in faces])) for faces in sets]
         for name in found[0]:
             row(kind, name, [values[name] for values in found])
+
+
+def answers(pairs: set[int]) -> dict[str, np.ndarray]:
+    """What pairs of looks said of the cells of each generator, by the first digits of its SHA-256: 1 is broken.
+
+    A cell's answers are the mean of both looks; one that two pairs looked at counts twice.
+    """
+    said = defaultdict[str, list[float]](list)
+    for (_, faces), both in look.answered(pairs).items():
+        said[faces] += both.mean(0).tolist()
+    return {faces: np.array(shares) for faces, shares in said.items()}
 
 
 def spearman(a: list[float], b: list[float]) -> float:

@@ -15,10 +15,10 @@ def test_ranks_are_compared_and_equals_share_one() -> None:
     assert agreement.spearman([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]) == pytest.approx(1 - 6 * 2 / 120)
 
 
-def test_each_cell_counts_once_over_all_looks(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
-    first.write_text("faces,which,look 1,look 2\nabc,0,1,1\nabc,1,0,1\nreal,,0,0\n")
-    second.write_text("faces,which,look 1,look 2\nabc,0,0,1\n")
-    found = agreement.answers([first, second])
+def test_a_cells_answers_are_the_mean_of_a_pair_of_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ["7,abc,0,1,1", "7,abc,1,0,1", "7,real,,0,0", "8,abc,0,0,1", "9,abc,0,1,1"]
+    (tmp_path / "looks.csv").write_text("\n".join(["pair,faces,which,look 1,look 2", *rows]) + "\n")
+    monkeypatch.setattr(agreement.look, "ANSWERS", tmp_path / "looks.csv")
+    found = agreement.answers({7, 8})
     assert found["abc"].tolist() == [1, 0.5, 0.5]
     assert found["real"].tolist() == [0]
