@@ -367,6 +367,7 @@ def test_weights_of_the_book_that_are_taken_for_a_checkpoint_are_told_from_damag
     for name, hint in (
         ("netg_200.pth", "; the book's weights go with --netg_path of generate.py and train.py"),
         ("a.pt", "use another file"),
+        ("a.txt", "use another file"),
     ):
         torch.save({"main.0.weight": torch.zeros(2)}, tmp_path / name, _use_new_zipfile_serialization=False)
         assert refusal(tmp_path / name).endswith(hint)

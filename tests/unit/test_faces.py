@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -586,6 +587,15 @@ def test_damaged_pack(tmp_path: Path, name: str) -> None:
         packed(data)
     shutil.rmtree(path.parent)
     assert len(packed(data).pixels) == 2
+
+
+@pytest.mark.parametrize("change", [1, -1])
+def test_a_face_that_was_written_over_is_refused_whatever_its_new_checksum(tmp_path: Path, change: int) -> None:
+    pack = packed(put(tmp_path / "data", "0.png", "1.png"))
+    expected = dataclasses.replace(pack, hashes=np.array([pack.hashes[0], int(pack.hashes[1]) + change], np.uint32))
+    assert len(expected.read(np.array([0]))) == 1
+    with pytest.raises(DataError, match="is not what was packed any more"):
+        expected.read(np.array([0, 1]))
 
 
 # --- packs

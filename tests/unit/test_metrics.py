@@ -175,6 +175,16 @@ def test_sliced_wasserstein_sees_less_contrast() -> None:
     assert sliced_wasserstein(texture(x), x / 2) == pytest.approx(math.sqrt(2 / math.pi) / 2, rel=0.05)
 
 
+def test_sliced_wasserstein_compares_sets_of_different_sizes_at_quantiles_between_their_values() -> None:
+    real, fake = normal(9), normal(5, seed=1)
+    points = (np.arange(metrics.QUANTILES) + 0.5) / metrics.QUANTILES
+    # patches of one level each: along every direction these are the levels, stretched as a shift of 1 is
+    flat = [levels[:, None, None, None].expand(-1, 1, 7, 7) for levels in (real, fake, real + 1)]
+    stretched = sliced_wasserstein(texture(flat[0]), flat[2])
+    expected = np.abs(np.subtract(*(np.quantile(x.numpy(), points, method="hazen") for x in (real, fake)))).mean()
+    assert sliced_wasserstein(texture(flat[0]), flat[1]) / stretched == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize("near", [0.02, 0.2, 1.0])
 def test_the_deviation_of_coverage_is_that_over_new_fakes_or_somewhat_more(near: float) -> None:
     real = normal(400, 4)
