@@ -108,7 +108,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
         deviations = evaluation.deviations(real.reals, samples.faces, progress.update)
-    measured = {name: (values[name], deviations[name], real.floor.get(name)) for name in METRICS}
     result: dict[str, Any] = {
         "fake": subject.about,
         "real": real.about,
@@ -116,7 +115,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         "note": NOTE,
         "n": real.n,
         "seed": config.seed,
-        "metrics": {name: dict(zip(("value", "deviation", "floor"), of, strict=True)) for name, of in measured.items()},
+        "metrics": {
+            name: {"value": values[name], "deviation": deviations[name], "floor": real.floor.get(name)}
+            for name in METRICS
+        },
     }
     show(table(result))
     if subject.sampler and subject.sampler.classes.vocabulary:
@@ -132,8 +134,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             discriminator_gap(subject.sampler, learnt, samples.first, seeds, result)
     if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
-    spectra = {"real": real.reals.spectrum, "samples": samples.faces.spectrum}
-    save(config.report, result, samples.first, spectra, pairs)
+    result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
+    save(config.report, result, samples.first, pairs)
     return result
 
 
@@ -439,11 +441,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def save(
-    path: Path,
-    result: dict[str, Any],
-    examples: np.ndarray,
-    spectra: Mapping[str, Tensor],
-    pairs: tuple[np.ndarray, np.ndarray] | None,
+    path: Path, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
 ) -> None:
     """Write the picture and, beside it, the numbers.
 
@@ -451,7 +449,6 @@ def save(
         ConfigError: they cannot be written.
     """
     numbers = path.with_suffix(".json")
-    result["spectra"] = {kind: spectrum.tolist() for kind, spectrum in spectra.items()}
     try:
         report.save(path, result, examples[:SHOWN], pairs)
         files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
