@@ -235,10 +235,7 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
             return np.load(path, mmap_mode="r+")
     try:
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
-            np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
-            for start in range(0, len(pack.pixels), BATCH):  # never all of them in memory
-                file.write(np.full((min(BATCH, shape[0] - start), shape[1]), np.nan, np.float32).tobytes())
+            np.save(file, np.broadcast_to(np.float32(np.nan), shape))  # never all of them in memory
             file.flush()
             os.fsync(file.fileno())
         return np.load(path, mmap_mode="r+")
