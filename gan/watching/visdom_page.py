@@ -154,10 +154,9 @@ class Page(Output):
             compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
             height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two beside each other
-            look = {"title": title, "jpgquality": 90, "width": WIDTH, "height": height}
-            self._pane(name, pixels, self.client.image, np.moveaxis(pixels, 2, 0), look)
-        self._pane("verdict", verdict, self.client.text, verdict, VERDICT_LOOK)
-        self._pane("options", self.options, self.client.text, options_table(self.options), OPTIONS_LOOK)
+            self._pane(name, pixels, {"title": title, "jpgquality": 90, "width": WIDTH, "height": height})
+        self._pane("verdict", verdict, VERDICT_LOOK)
+        self._pane("options", options_table(self.options), OPTIONS_LOOK)
         for name, curves in panels.items():
             if curves:
                 self._curves(name, PANELS[name], curves)
@@ -175,7 +174,7 @@ class Page(Output):
             return {"win": name, "env": self.env, "opts": dict(look)}
         return {"win": f"{self.run} {name}", "env": self.env, "opts": {**look, "title": f"{self.run}: {look['title']}"}}
 
-    def _pane(self, name: str, content: Any, show: Any, shown: Any, look: Mapping[str, Any]) -> None:
+    def _pane(self, name: str, content: np.ndarray | str, look: Mapping[str, Any]) -> None:
         """Send a picture or text, unless the server has it."""
         window = self._window(name, look)
         if self.sent.get(name) is content or (isinstance(content, str) and self.sent.get(name) == content):
@@ -183,7 +182,10 @@ class Page(Output):
             answer = self.client._send({"win": window["win"], "eid": self.env}, endpoint="win_exists", quiet=True)
             if answer == "true":
                 return
-        show(shown, **window)
+        if isinstance(content, str):
+            self.client.text(content, **window)
+        else:
+            self.client.image(np.moveaxis(content, 2, 0), **window)
         self.sent[name] = content
 
     def _curves(self, name: str, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
