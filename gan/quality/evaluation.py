@@ -146,7 +146,7 @@ def deviations(
     Coverage depends on the number of samples, so `metrics.coverage_deviation` gives its error. `done` is called after
     each half.
     """
-    found: dict[str, list[float]] = {}
+    measured = list[dict[str, float]]()
     groups, looked = len(fakes.spectra), int(fakes.counts.sum())
     for i in range(HALVES):
         random = np.random.default_rng(i)
@@ -158,10 +158,9 @@ def deviations(
             patches[size] = torch.cat([parts[group] for group in chosen])
         damage = fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]]
         half = FaceSet(fakes.features[some], patches, fakes.spectra[chosen], fakes.counts[chosen], damage)
-        for name, value in reals.measure(half).items():
-            found.setdefault(name, []).append(value)
+        measured.append(reals.measure(half))
         done(1)
-    spread = {name: float(np.std(values, ddof=1)) for name, values in found.items()}
+    spread = {name: float(np.std([values[name] for values in measured], ddof=1)) for name in measured[0]}
     return spread | {"coverage": metrics.coverage_deviation(reals.features, fakes.features, reals.radii)}
 
 

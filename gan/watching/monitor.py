@@ -291,10 +291,8 @@ class Monitor:
 
         Accounts for their cost since `since`, by `perf_counter`.
         """
-        path, grid = (
-            self.save_path / f"step-{step:08d}.png",
-            images.grid(pixels, len(pixels) // len(rows) if rows else None),
-        )
+        path = self.save_path / f"step-{step:08d}.png"
+        grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
         classes = f"; rows: {', '.join(rows)}" if rows else ""
         for output in self.outputs:
             output.picture("samples", f"Samples, always of the same latents, step {step:,}{classes}", grid, step)
