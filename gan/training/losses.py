@@ -18,7 +18,7 @@ from config import Loss, Penalty
 
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # their generator step needs the logits of reals too
 COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # not a mean over the batch, so it cannot be computed in parts
-PENALTY_NOISE = 0.1  # standard deviation of the noise of `approximate`, in units of [-1, 1] images or of feature maps
+PENALTY_NOISE = 0.1  # deviation of the noise of `approximate`, for images in [-1, 1] and maps of root mean square 1
 
 
 def discriminator_loss(loss: Loss, real_logits: Tensor, fake_logits: Tensor) -> Tensor:
@@ -130,21 +130,19 @@ def gradient_penalties(
     fake: Tensor,
     fake_logits: Tensor,
     noise: Tensor | None,
-    scale: float,
 ) -> dict[str, Tensor]:
     """The gradient penalties of one batch, by their names in log.jsonl; all are added to the discriminator's loss.
 
     `exact` and `approximate` give R1 on the reals and R2 on the fakes, (N, C, H, W), `gp` the one of WGAN-GP. The
-    logits, (N,), come with their graph; `noise` is that of `penalty_noise` for these images, `scale` its deviation with
-    `approximate`, in units of [-1, 1] images.
+    logits, (N,), come with their graph; `noise` is that of `penalty_noise` for these images.
     """
     if penalty == "exact" or noise is None:
         return {"r1_penalty": exact_penalty(discriminator, real), "r2_penalty": exact_penalty(discriminator, fake)}
     if penalty == "gp":
         return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, noise))}
     return {
-        "r1_penalty": approximate_penalty(discriminator, real, real_logits, noise[:, 0], scale),
-        "r2_penalty": approximate_penalty(discriminator, fake, fake_logits, noise[:, 1], scale),
+        "r1_penalty": approximate_penalty(discriminator, real, real_logits, noise[:, 0], PENALTY_NOISE),
+        "r2_penalty": approximate_penalty(discriminator, fake, fake_logits, noise[:, 1], PENALTY_NOISE),
     }
 
 
@@ -156,16 +154,15 @@ def head_penalties(
     fake_features: Sequence[Tensor],
     fake_logits: Tensor,
     noise: Sequence[Tensor | None],
-    scale: float,
 ) -> dict[str, Tensor]:
     """`gradient_penalties` of the heads at their feature maps, summed; the encoder takes no part.
 
     At pictures they would cost a pass through the encoder; at the maps they cost only the heads (Sauer et al. 2023,
     "Adversarial diffusion distillation", do so with R1). Each of K heads makes logits (N, P) or (N,) of its map,
-    (N, C, R, R), and all logits are (N, K, P) or (N, K). `scale` is in units of maps, whose root mean square is 1.
+    (N, C, R, R), and all logits are (N, K, P) or (N, K).
     """
     found = [
-        gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k], scale)
+        gradient_penalties(penalty, head, real, real_logits[:, k], fake, fake_logits[:, k], noise[k])
         for k, (head, real, fake) in enumerate(zip(heads, real_features, fake_features, strict=True))
     ]
     return {f"head_{name}": sum((one[name] for one in found), torch.zeros(())) for name in found[0]}

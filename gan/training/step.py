@@ -143,16 +143,15 @@ def weighted_penalty(
         The weighted sum, a scalar; and the penalties by their names in log.jsonl.
     """
     config, discriminator = step.run.config, step.state.discriminator
-    kind, scale = config.penalty, losses.PENALTY_NOISE
     (noise,) = _penalty_noise(step, "penalty", [real.images], part)
     plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
     of_images = functools.partial(discriminator.plain, codes=real.classes)  # of faces and samples alike
-    found = losses.gradient_penalties(kind, of_images, real.images, plain[0], fake.images, plain[1], noise, scale)
+    found = losses.gradient_penalties(config.penalty, of_images, real.images, plain[0], fake.images, plain[1], noise)
     total = config.penalty_weight * sum(found.values(), torch.zeros(()))
     if discriminator.projected is not None and config.head_penalty:
         head_noise = _penalty_noise(step, "head_penalty", real.features, part)
         maps = real.features, real_logits[:, 1:], fake.features, fake_logits[:, 1:]
-        of_heads = losses.head_penalties(kind, discriminator.heads(real.classes), *maps, head_noise, scale)
+        of_heads = losses.head_penalties(config.penalty, discriminator.heads(real.classes), *maps, head_noise)
         total, found = total + config.head_penalty * sum(of_heads.values()), {**found, **of_heads}
     return total, found
 

@@ -169,7 +169,7 @@ def test_approximate_penalty_is_the_exact_one_in_expectation() -> None:
     images = torch.zeros(n, 3, 2, 2)
     random = torch.Generator().manual_seed(0)
     logits, noise = linear(images), penalty_noise("approximate", images, n, random)
-    penalties = gradient_penalties("approximate", linear, images, logits, images, logits, noise, 0.1)
+    penalties = gradient_penalties("approximate", linear, images, logits, images, logits, noise)
     deviation = SQUARED_NORM * math.sqrt(2 / n)  # (w . n)^2 has variance 2 |w|^4
     assert list(penalties) == ["r1_penalty", "r2_penalty"]
     for penalty in penalties.values():
@@ -200,7 +200,7 @@ def quadratic(x: Tensor) -> Tensor:
 def penalties_of(penalty: Penalty, real: Tensor, fake: Tensor, seed: int = 0) -> dict[str, float]:
     random = torch.Generator().manual_seed(seed)
     noise = penalty_noise(penalty, real, len(real), random)
-    found = gradient_penalties(penalty, quadratic, real, quadratic(real), fake, quadratic(fake), noise, 0.1)
+    found = gradient_penalties(penalty, quadratic, real, quadratic(real), fake, quadratic(fake), noise)
     return {name: value.item() for name, value in found.items()}
 
 
@@ -226,7 +226,7 @@ def test_penalties_of_heads_are_each_taken_at_its_own_map_and_summed() -> None:
     maps = [torch.ones(4, 3, 2, 2), torch.full((4, 5, 1, 1), 2.0)]
     logits = torch.stack([quadratic(one) for one in maps], 1)
     heads, none = [quadratic, quadratic], [None, None]
-    found = head_penalties("exact", heads, maps, logits, [2 * one for one in maps], 4 * logits, none, 0.1)
+    found = head_penalties("exact", heads, maps, logits, [2 * one for one in maps], 4 * logits, none)
     assert {name: value.item() for name, value in found.items()} == {
         "head_r1_penalty": pytest.approx(12 + 20),
         "head_r2_penalty": pytest.approx(48 + 80),
@@ -244,7 +244,7 @@ def test_approximate_penalties_of_heads_are_the_mean_over_places() -> None:
     random = torch.Generator().manual_seed(0)
     noise = [penalty_noise("approximate", one, 3000, random) for one in maps]
     logits = torch.stack([places(maps[0]), twice(maps[1])], 1)
-    found = head_penalties("approximate", [places, twice], maps, logits, maps, logits, noise, 0.1)
+    found = head_penalties("approximate", [places, twice], maps, logits, maps, logits, noise)
     assert found["head_r1_penalty"].item() == pytest.approx(4 + 16, rel=0.05)
     assert found["head_r2_penalty"].item() == pytest.approx(4 + 16, rel=0.05)
 
