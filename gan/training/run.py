@@ -87,18 +87,22 @@ class TrainingState:
         Raises:
             CheckpointError: a file is missing, damaged, or belongs to other networks.
         """
+        vocabulary: Vocabulary = ()
         if config.init is None:
             self._take_encoder(config)
-            self._take_book(config.netg_path, config.netd_path)
-            return
-        path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
-        content = checkpoint.load(path, device)
-        given = {"generator": content["ema"], **content}  # a released file has no other generator
-        vocabularies = content["model"].get("vocabulary", ()), config.vocabulary
-        for part in ("generator", "discriminator", "ema"):
-            network = getattr(self, part)
-            weights = with_own_classes(given[part], network.state_dict(), *vocabularies)
-            checkpoint.load_weights(network, weights, part, path)
+            _, generator, discriminator = book_weights.networks(config.netg_path, config.netd_path)
+            given: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "ema": generator}
+            paths = config.netg_path, config.netd_path, config.netg_path
+        else:
+            path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
+            content = checkpoint.load(path, device)
+            given = {"generator": content["ema"], **content}  # a released file has no other generator
+            vocabulary, paths = content["model"].get("vocabulary", ()), (path,) * 3
+        for part, path in zip(("generator", "discriminator", "ema"), paths, strict=True):
+            if path is not None:
+                network = getattr(self, part)
+                weights = with_own_classes(given[part], network.state_dict(), vocabulary, config.vocabulary)
+                checkpoint.load_weights(network, weights, part, path)
 
     def _take_encoder(self, config: TrainConfig) -> None:
         """Load the encoder that comes with the program into the discriminator, if it uses that encoder."""
@@ -113,16 +117,6 @@ class TrainingState:
         checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
         self.discriminator.projected.load(content["encoder"], content["scales"])
 
-    def _take_book(self, netg_path: Path | None, netd_path: Path | None) -> None:
-        """Load the weights that the book's program saved of one or both networks."""
-        _, generator, discriminator = book_weights.networks(netg_path, netd_path)
-        if generator is not None and netg_path is not None:
-            for part in (self.generator, self.ema):
-                checkpoint.load_weights(part, with_own_classes(generator, part.state_dict()), "generator", netg_path)
-        if discriminator is not None and netd_path is not None:
-            weights = with_own_classes(discriminator, self.discriminator.state_dict())
-            checkpoint.load_weights(self.discriminator, weights, "discriminator", netd_path)
-
     def is_finite(self) -> bool:
         """Return True where every weight is a finite number."""
         weights = [*self.generator.parameters(), *self.discriminator.parameters()]
@@ -132,8 +126,8 @@ class TrainingState:
 def with_own_classes(
     given: Mapping[str, torch.Tensor],
     own: Mapping[str, torch.Tensor],
-    vocabulary: Vocabulary = (),
-    own_vocabulary: Vocabulary = (),
+    vocabulary: Vocabulary,
+    own_vocabulary: Vocabulary,
 ) -> dict[str, torch.Tensor]:
     """The weights of a network that may know other classes: those of the same name are kept, new ones begin at zero."""
     weights = {name: weight for name, weight in given.items() if "classes" not in name.split(".")}
@@ -142,7 +136,7 @@ def with_own_classes(
         if "classes" not in name.split("."):
             continue
         *module, column, kind = name.split(".")
-        title, *classes = own_vocabulary[int(column)] if own_vocabulary else ("",)
+        title, *classes = own_vocabulary[int(column)]
         before = given.get(".".join([*module, str(places.get(title, "")), kind]))
         weights[name] = weight.clone()
         if before is not None:

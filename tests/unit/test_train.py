@@ -1053,4 +1053,4 @@ def test_classes_of_the_same_name_go_on_in_other_networks() -> None:
         assert torch.equal(hair[1], given[f"{module}.0.weight"][2])
         assert not torch.cat([eyes[:2], mood, hair[:1]]).any()
     plain = TrainingState(CONFIG, CPU).discriminator
-    plain.load_state_dict(with_own_classes(given, plain.state_dict(), VOCABULARY))
+    plain.load_state_dict(with_own_classes(given, plain.state_dict(), VOCABULARY, ()))
