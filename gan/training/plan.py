@@ -13,7 +13,7 @@ import torch
 
 from config import Precision, TrainConfig
 from gan.device import free_memory, layout, out_of_memory
-from gan.presets import FEW, FEW_FACES, PLANS, Plan
+from gan.presets import PLANS, Plan
 from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
@@ -96,17 +96,6 @@ def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | 
     if images / plain < images / compiled + cost:
         return None
     return f"{compiled / plain:.2f} times as fast for {cost:.0f} s at the start"
-
-
-def for_few(config: TrainConfig, typed: Mapping[str, Any], faces: int) -> dict[str, Any]:
-    """The options for training old weights further on few faces, except those typed.
-
-    The discriminator soon knows few faces by heart and then teaches the generator to copy them. Frozen layers, and
-    faces that never look quite the same twice, delay that.
-    """
-    if config.init is None or config.preset != "default" or faces > FEW_FACES:
-        return {}
-    return {name: value for name, value in FEW.items() if name not in typed}
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:

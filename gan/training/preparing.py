@@ -23,7 +23,7 @@ from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
-from gan.presets import FEW_FACES
+from gan.presets import FEW, FEW_FACES
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
@@ -230,7 +230,11 @@ def same_kind(before: str, device: torch.device) -> bool:
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
     """The config with the options that suit this number of faces; says which, or what helps with so few."""
-    own = plan.for_few(config, typed, faces)
+    own = dict[str, Any]()
+    # The discriminator soon knows few faces by heart and then teaches the generator to copy them. Frozen layers, and
+    # faces that never look quite the same twice, delay that.
+    if config.init is not None and config.preset == "default" and faces <= FEW_FACES:
+        own = {name: value for name, value in FEW.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")

@@ -5,6 +5,7 @@ import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -136,16 +137,19 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
 
 
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> None:
-    start = TrainConfig(init=Path("a.pt"))
-    chosen = plan.for_few(start, {}, 400)
+    def chosen(faces: int = 400, **typed: Any) -> dict[str, Any]:
+        before = resolve(TrainConfig, typed)
+        after = dataclasses.asdict(preparing.suited(before, {"save_every": 10, **typed}, faces, CPU))
+        return {name: value for name, value in after.items() if value != getattr(before, name)}
 
-    assert chosen == FEW
-    assert chosen["freeze"] > 0
-    assert chosen["colour"] > start.colour
-    assert plan.for_few(start, {"freeze": 0}, 400) == {k: v for k, v in chosen.items() if k != "freeze"}
-    assert plan.for_few(start, {}, FEW_FACES + 1) == {}
-    assert plan.for_few(TrainConfig(), {}, 400) == {}
-    assert plan.for_few(resolve(TrainConfig, {"preset": "book", "init": Path("a.pt")}), {}, 400) == {}
+    old: dict[str, Any] = {"init": Path("a.pt")}
+    assert chosen(**old) == FEW
+    assert FEW["freeze"] > 0
+    assert FEW["colour"] > TrainConfig.colour
+    assert chosen(**old, freeze=0) == {k: v for k, v in FEW.items() if k != "freeze"}
+    assert chosen(FEW_FACES + 1, **old) == {}
+    assert chosen() == {}
+    assert chosen(**old, preset="book") == {}
 
 
 def test_what_few_faces_choose_is_a_valid_config() -> None:
