@@ -65,10 +65,7 @@ Write `--name=value` or `--name value`, with underscores or dashes. A switch is 
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 INSTEAD = "write options as --name=value and quote a value that holds spaces"
 INSTEAD_OF_WORDS = {
-    "train": "each task is a program of its own: python train.py",
-    "generate": "each task is a program of its own: python generate.py",
-    "app": "each task is a program of its own: python app.py",
-    "export": "each task is a program of its own: python export.py",
+    **{verb: f"each task is a program of its own: python {verb}.py" for verb in ("train", "generate", "app", "export")},
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
