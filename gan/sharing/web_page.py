@@ -27,28 +27,13 @@ from gan.quality.sampling import Sampler
 from model import QUICKER, Generator, GeneratorBlock, Modulation, NearestConv
 
 TEMPLATE = Path(__file__).with_name("page.html")
-CORE, WASM, BINARY = RUNTIME = (
-    Asset(
-        "@tensorflow/tfjs-core",
-        "4.22.0",
-        "dist/tf-core.es2017.min.js",
-        "tf-core.js",
-        "c55367325aa628ed685164d5c4210892e31c6d2d0e8c163a827b15ad330d1eba",
-    ),
-    Asset(
-        "@tensorflow/tfjs-backend-wasm",
-        "4.22.0",
-        "dist/tf-backend-wasm.es2017.min.js",
-        "tf-backend-wasm.js",
-        "bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65",
-    ),
-    Asset(
-        "@tensorflow/tfjs-backend-wasm",
-        "4.22.0",
-        "dist/tfjs-backend-wasm-simd.wasm",
-        "tfjs-backend-wasm-simd.wasm",
-        "77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b",
-    ),
+CORE, WASM, BINARY = RUNTIME = tuple(
+    Asset(*line.split())
+    for line in """
+@tensorflow/tfjs-core 4.22.0 dist/tf-core.es2017.min.js tf-core.js c55367325aa628ed685164d5c4210892e31c6d2d0e8c163a827b15ad330d1eba
+@tensorflow/tfjs-backend-wasm 4.22.0 dist/tf-backend-wasm.es2017.min.js tf-backend-wasm.js bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65
+@tensorflow/tfjs-backend-wasm 4.22.0 dist/tfjs-backend-wasm-simd.wasm tfjs-backend-wasm-simd.wasm 77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b
+""".strip().splitlines()  # noqa: E501
 )
 """What computes on the page: 0.3 MB compressed (Apache-2.0)."""
 GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
