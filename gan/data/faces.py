@@ -31,7 +31,7 @@ from tqdm import tqdm
 import config
 from config import SYNTHETIC, DataError
 from gan.data import synthetic, torchvision_data
-from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, rejection, source, square, upright
+from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, reason, source, square, upright
 from gan.files import as_word, move, printable
 
 try:
@@ -47,6 +47,7 @@ GIVE = "give another folder, or `synthetic` for synthetic faces"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
+Rejected = tuple[str, str]  # the printable name of a file that cannot be read, and why
 Shape = tuple[int, int, int]  # of a face: height, width, channels
 
 
@@ -284,9 +285,9 @@ def _listed(path: str, name: str) -> Listed:
     return name, status.st_size, status.st_mtime_ns
 
 
-def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[str]]:
+def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[Rejected]]:
     """The path below which the pictures lie, the pictures among files and in zips, in order, and the rejected zips."""
-    root, pictures, rejected = data_path, list[Picture](), list[str]()
+    root, pictures, rejected = data_path, list[Picture](), list[Rejected]()
     if data_path == SYNTHETIC:
         pictures = [(str(seed), "") for seed in range(synthetic.FACES)]
     elif torchvision_data.is_dataset(data_path):
@@ -300,9 +301,9 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
             try:
                 pictures += [(name, member) for member in _members(root / name)]
             except Exception as error:
-                rejected.append(rejection(name, error))
+                rejected.append((printable(name), reason(error)))
     if rejected and root != data_path:
-        why = rejected[0].split("\t")[1]
+        why = rejected[0][1]
         raise DataError(f"{data_path} is not a readable zip ({why}); expected a folder of pictures or a zip; {GIVE}")
     if not pictures and not rejected:
         raise DataError(
@@ -362,21 +363,21 @@ def _check_room(packs: Path, need: int) -> None:
         )
 
 
-def _too_few(faces: int, rejected: list[str], data_path: Path, folder: Path) -> DataError:
+def _too_few(faces: int, rejected: list[Rejected], data_path: Path, folder: Path) -> DataError:
     """Why so few faces make no pack. The rejected files are listed beside the pack that there might have been."""
     if not rejected:
         return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
     listing = folder.with_name(f"{folder.name}-rejected.txt")
     _write_rejected(listing, rejected)
-    name, why = rejected[0].split("\t")
+    name, why = rejected[0]
     return DataError(
         f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
         f"at least 2; the first: {name} ({why}); {listing} lists all; repair them or {GIVE}"
     )
 
 
-def _write_rejected(path: Path, rejected: list[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in rejected), encoding="utf-8")
+def _write_rejected(path: Path, rejected: list[Rejected]) -> None:
+    path.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
@@ -431,10 +432,10 @@ def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[
 
 def _write_faces(
     path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, say: Callable[[str], None]
-) -> tuple[list[int], list[str]]:
-    """Decode pictures into an .npy file; returns the crc32 of each face in it, and a line for each rejected picture."""
+) -> tuple[list[int], list[Rejected]]:
+    """Decode pictures into an .npy file; returns the crc32 of each face in it, and the rejected pictures."""
     hashes: list[int] = []
-    rejected: list[str] = []
+    rejected: list[Rejected] = []
     work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
     with (
         path.open("wb") as out,
@@ -462,10 +463,10 @@ def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[str]]:
-    """Decode pictures: the pixels of the faces, the crc32 of each, and a line for each rejected picture."""
+def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[Rejected]]:
+    """Decode pictures: the pixels of the faces, the crc32 of each, and the rejected pictures."""
     faces: list[bytes] = []
-    rejected: list[str] = []
+    rejected: list[Rejected] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -474,7 +475,7 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, l
                 with _open(root, name, member, shape[0]) as image:
                     faces.append(_face(image, shape).tobytes())
             except Exception as error:
-                rejected.append(rejection(f"{name}/{member}" if member else name, error))
+                rejected.append((printable(f"{name}/{member}" if member else name), reason(error)))
     return b"".join(faces), [zlib.crc32(face) for face in faces], rejected
 
 
@@ -486,15 +487,15 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
     """
     pixels, _, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
     if rejected:
-        name, why = rejected[0].split("\t")
+        name, why = rejected[0]
         raise DataError(f"{printable(str(path.parent / name))}: cannot be read as a picture ({why}); give another one")
     return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels).copy()
 
 
-def of_picture(image: Image.Image, image_size: int, channels: int = 3) -> np.ndarray:
+def of_picture(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
     """A picture of Pillow in the same way: (S, S, C) uint8."""
-    pixels = np.asarray(_face(image.copy(), (image_size, image_size, channels)))
-    return pixels.reshape(image_size, image_size, channels).copy()
+    shape = image_size, image_size, channels
+    return np.array(_face(image.copy(), shape)).reshape(shape)
 
 
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:

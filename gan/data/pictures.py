@@ -26,7 +26,6 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
-from gan.files import printable
 
 AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
@@ -42,11 +41,6 @@ T = TypeVar("T")
 def is_visible(name: str) -> bool:
     """Whether a part of a path is neither hidden nor what macOS adds to zips."""
     return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
-
-
-def rejection(name: str, error: Exception) -> str:
-    """A line of rejected.txt: the file's name, a tab, and the reason."""
-    return f"{printable(name)}\t{reason(error)}"
 
 
 def reason(error: Exception) -> str:
