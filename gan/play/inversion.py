@@ -19,6 +19,7 @@ from torch.nn.functional import avg_pool2d, interpolate
 from config import ENCODER
 from gan import checkpoint, device, images
 from gan.encoder import SIZE, Encoder, fused
+from gan.play.morph import distance
 from gan.quality.features import shipped
 from gan.quality.sampling import Sampler
 
@@ -82,7 +83,7 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
         progress(len(faces))
         with torch.no_grad():
             far.append(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).cpu())
-        pixels_far += [_distance(face, picture) for face in faces]
+        pixels_far += [distance(face, picture) for face in faces]
     found, faces = latents[torch.cat(far).argsort().to(latents.device)], np.empty(0)
     for number, steps in ROUNDS:
         found = _descend(sampler, likeness, found[:number], steps, progress)
@@ -90,7 +91,7 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
         with torch.no_grad():
             order = likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).argsort()
         found, faces = found[order], faces[order.cpu().numpy()]
-    return Found(found[:1].cpu(), faces[0], _distance(faces[0], picture), min(pixels_far))
+    return Found(found[:1].cpu(), faces[0], distance(faces[0], picture), min(pixels_far))
 
 
 def _descend(
@@ -110,8 +111,3 @@ def _descend(
             found.mul_((length / found.norm(dim=1, keepdim=True)).clamp_max(1))
         progress(len(latents))
     return found.detach()
-
-
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """The root mean square of how far pixels differ."""
-    return float(np.sqrt(((one.astype(np.float32) - other) ** 2).mean()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,22 +99,21 @@ def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[in
     of faces generated for that.
     """
     fine = torch.linspace(0, len(points), FINER * frames + 1)[:-1]
-    moved, last, first = list[float](), None, None
-    for faces in sampler.draw(around(points, fine)):
-        progress(len(faces))
-        for face in faces.astype(np.float32):
-            if last is not None:
-                moved.append(_distance(last, face))
-            first, last = face if first is None else first, face
-    assert first is not None
-    assert last is not None
-    moved.append(_distance(last, first))
+
+    def drawn() -> Iterator[np.ndarray]:
+        for faces in sampler.draw(around(points, fine)):
+            progress(len(faces))
+            yield from faces
+
+    faces = drawn()
+    first = next(faces)
+    moved = [distance(*pair) for pair in itertools.pairwise(itertools.chain([first], faces, [first]))]
     # Where a generator draws the same face everywhere every place is as good.
     travelled = np.cumsum([0.0, *(np.array(moved) + 1e-6)])
     places = np.interp(np.linspace(0, travelled[-1], frames, endpoint=False), travelled, np.append(fine, len(points)))
     return around(points, torch.from_numpy(places).float())
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """The root mean square of how far pixels differ."""
-    return float(np.sqrt(((one - other) ** 2).mean()))
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The root mean square of how far the pixels of two faces, uint8, differ."""
+    return float(np.sqrt(((one.astype(np.float32) - other) ** 2).mean()))
