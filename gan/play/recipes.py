@@ -6,12 +6,11 @@ A recipe is read with suspicion: a picture may come from anywhere.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def read(path: Path) -> Recipe:
     try:
         content = json.loads(text)
         recipe = _checked(content) if content["version"] == VERSION else None
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{shown}: its recipe is damaged; take another copy of the picture") from error
     if recipe is None:
         raise ConfigError(f"{shown}: its recipe is of another version of this program; update the program")
@@ -151,17 +150,12 @@ def mixed(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> T
     Raises:
         ConfigError: the text is no sum, a face is not known, or nothing is left.
     """
-    return total(text, lambda word: point(sampler, word, mean, std))
-
-
-def total(text: str, latent: Callable[[str], Tensor]) -> Tensor:
-    """The sum of latents (1, nz), as long as they are on average; `latent` reads a term.
-
-    Raises:
-        ConfigError: the text is no sum, or nothing is left.
-    """
     signs, words = terms(text)
-    latents = [latent(word) for word in words]
+    return total(signs, [point(sampler, word, mean, std) for word in words], text)
+
+
+def total(signs: Sequence[str], latents: Sequence[Tensor], text: str) -> Tensor:
+    """The sum of latents (1, nz), as long as they are on average; a ConfigError, with its text, if nothing is left."""
     total = torch.stack([one if sign == "+" else -one for sign, one in zip(signs, latents, strict=True)]).sum(0)
     length, lengths = total.norm(), torch.stack(latents).norm(dim=2)
     if length <= 1e-3 * lengths.mean():

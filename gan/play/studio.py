@@ -84,11 +84,9 @@ class Studio:
     def names(self) -> list[str]:
         """The generator that was asked for, the released one, and the checkpoints of all runs, the newest first."""
         found = list[tuple[float, str]]()
-        for file in RUNS.glob("*/*.pt"):
+        for file in RUNS.glob("*/[!.]*.pt"):
             with contextlib.suppress(OSError):  # being replaced
-                found += (
-                    [] if file.name.startswith(".") else [(file.stat().st_mtime, f"{file.parent.name}/{file.name}")]
-                )
+                found.append((file.stat().st_mtime, f"{file.parent.name}/{file.name}"))
         return list(dict.fromkeys([*self.typed, RELEASED_NAME, *(name for _, name in sorted(found, reverse=True))]))
 
     def path(self, name: str) -> Path:
@@ -178,12 +176,12 @@ class Studio:
             return face
         sampler, latent = face.sampler, face.latent
         columns = [names[0] for names in sampler.classes.vocabulary]
-        known = {columns.index(name): name for name in recoloured if name in columns and face.seed is not None}
+        known = [name for name in recoloured if name in columns]
         if known and face.seed is not None:
-            codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known.values()))
+            codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             of_classes = dataclasses.replace(sampler, asked={**face.asked, **codes})
             latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
-            recoloured = {name: colour for name, colour in recoloured.items() if name not in known.values()}
+            recoloured = {name: colour for name, colour in recoloured.items() if name not in known}
         if sliders or recoloured:
             found = self.directions(sampler)
             latent = found.move(latent, sliders) if sliders else latent
@@ -208,9 +206,10 @@ class Studio:
             signs, words = recipes.terms(text)
         except ConfigError as error:
             raise ConfigError(f"expected a sum of pinned faces by their places: 1 - 2 + 3; got {text!r}") from error
-        latent = recipes.total(text, lambda word: faces[place(faces, word)].latent)
-        used = [faces[place(faces, word)] for word in words]
-        names, options = named(used, [1 + place(faces, word) for word in words])
+        places = [place(faces, word) for word in words]
+        used = [faces[i] for i in places]
+        latent = recipes.total(signs, [face.latent for face in used], text)
+        names, options = named(used, [1 + i for i in places])
         shown = " ".join(f"{sign} {name}" for sign, name in zip(signs, names, strict=True)).removeprefix("+ ")
         return Face(faces[0].generator, faces[0].sampler, latent), [f'--mix="{shown}"', *options]
 
