@@ -230,10 +230,9 @@ def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> No
             f"--morph: expected 2 to {FILMED} faces, by their seeds or PNG files, such as 3,17,42; got {text!r}"
         )
     points = move(torch.cat([recipes.point(sampler, word, config.gen_mean, config.gen_std) for word in words]))
-    seconds = config.seconds or 2.0 * len(points)
-    frames = max(2, round(config.fps * seconds))
+    frames = morph.frames_of(len(points), config.seconds, config.fps)
     with bar("generating", (morph.FINER + 1) * frames) as progress:
-        latents, faces = morph.film(sampler, points, seconds, config.gen_img, config.fps, progress.update)
+        latents, faces = morph.film(sampler, points, frames, config.gen_img, config.fps, progress.update)
     if config.outdir is not None:
         try:
             with images.PictureWriter() as writer:

@@ -149,7 +149,7 @@ class Generator:
         """
         if len(faces) < 2:
             raise ConfigError(f"a film goes from face to face; give two or more, got {len(faces)}")
-        frames = max(2, round(fps * (2.0 * len(faces) if seconds is None else seconds)))
+        frames = morph.frames_of(len(faces), seconds, fps)
         return self.draw(list(morph.evenly(self.sampler, self.latents(faces), frames).split(1)))
 
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:
@@ -166,7 +166,8 @@ class Generator:
             DataError: the file cannot be read.
         """
         size, channels = self.sampler.model.image_size, self.sampler.model.channels
-        read = pictures.read(Path(picture), size, channels) if isinstance(picture, str | Path) else (
-            pictures.of_picture(picture, size, channels)
-        )  # fmt: skip
-        return inversion.invert(self.sampler, read, progress)
+        if isinstance(picture, str | Path):
+            face = pictures.read(Path(picture), size, channels)
+        else:
+            face = pictures.of_picture(picture, size, channels)
+        return inversion.invert(self.sampler, face, progress)

@@ -25,8 +25,7 @@ from gan.quality.features import sized
 from gan.quality.sampling import Sampler
 
 SAMPLES = 2048  # to learn from
-SLIDERS = {"light": ("darker", "lighter"), "warm": ("colder", "warmer"), "turn": ("to the left", "to the right")}
-"""What can be moved gradually, and what its two ends look like."""
+SLIDERS = "light", "warm", "turn"  # moved gradually: -1 is darker, colder, to the left; 1 lighter, warmer, to the right
 REACH = 0.4  # how far a latent moves to the end of a slider, in its own lengths
 FARTHEST, STEPS = 1.2, 9  # the same for another colour at most, and among how many steps the first that does is taken
 SURE = 0.5  # how likely that colour has to be

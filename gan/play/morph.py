@@ -25,14 +25,14 @@ EASY = 1e-4  # radians; nearer latents are connected by a straight line
 def film(
     sampler: Sampler,
     points: Tensor,
-    seconds: float,
+    frames: int,
     path: Path,
     fps: int = FPS,
     progress: Callable[[int], object] = lambda n: None,
 ) -> tuple[Tensor, list[np.ndarray]]:
-    """Write a film from face to face, of latents (K, nz), and back to the first, in the format of the path's suffix.
+    """Write a film from face to face, of latents (K, nz), and back to the first, to a path that `check_film` takes.
 
-    `progress` is called with the number of faces generated, of `generated(frames)`.
+    `progress` is called with the number of faces generated, of `(FINER + 1) * frames`.
 
     Returns:
         The latents (frames, nz) and the faces (S, S, C) uint8 that it shows.
@@ -40,8 +40,7 @@ def film(
     Raises:
         ConfigError: the film cannot be written.
     """
-    check_film(path)
-    latents, faces = evenly(sampler, points, max(2, round(fps * seconds)), progress), list[np.ndarray]()
+    latents, faces = evenly(sampler, points, frames, progress), list[np.ndarray]()
     for some in sampler.draw(latents):
         progress(len(some))
         faces += list(some)
@@ -50,6 +49,11 @@ def film(
     except OSError as error:
         raise ConfigError(f"could not write the film: {error}; choose another --gen_img") from error
     return latents, faces
+
+
+def frames_of(faces: int, seconds: float | None, fps: int) -> int:
+    """The number of frames of a film; without a length it takes two seconds for each face."""
+    return max(2, round(fps * (2.0 * faces if seconds is None else seconds)))
 
 
 def check_film(path: Path) -> None:

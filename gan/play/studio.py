@@ -222,8 +222,8 @@ class Studio:
         alike(faces)
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
-        morph.film(faces[0].sampler, torch.cat([face.latent for face in faces]), seconds, path,
-                   progress=self.going_on)  # fmt: skip
+        points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds, morph.FPS)
+        morph.film(faces[0].sampler, points, frames, path, progress=self.going_on)
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
