@@ -131,11 +131,7 @@ def whole_number(**more: Any) -> gr.Number:
 def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
     """A list to choose from; what is not in it is its first."""
     made = gr.Dropdown(list(of), value=of[0], **more)
-
-    def taken(payload: Any) -> Any:
-        return payload if payload in of else of[0]
-
-    made.preprocess = taken
+    made.preprocess = lambda payload: payload if payload in of else of[0]
     return made
 
 
@@ -331,30 +327,29 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
             return pictures(studio, now.wall, folder), *begun(now, one, "--invert=PICTURE")
 
+        def kept(faces: Sequence[Face], name: str, columns: int | None = None) -> str:
+            """Save faces as a file to download."""
+            path = place(folder) / name
+            studio.save(faces, path, columns)
+            return str(path)
+
         @on_page
         def on_save(now: Session) -> list[str]:
             one = now.face
-            path = place(folder) / ("face.png" if one.seed is None else f"face-{one.seed:08d}.png")
-            studio.save([one], path)
-            return [str(path)]
+            return [kept([one], "face.png" if one.seed is None else f"face-{one.seed:08d}.png")]
 
         @on_page
         def on_save_wall(now: Session) -> list[str]:
             if not now.wall:
                 raise ConfigError("the wall is empty; draw faces first")
-            path = place(folder) / "result.png"
-            studio.save(now.wall, path, now.columns)
-            return [str(path)]
+            return [kept(now.wall, "result.png", now.columns)]
 
         @on_page
         def on_save_pins(now: Session) -> list[str]:
             pinned = now.pins
             if not pinned:
                 raise ConfigError("no face is pinned; click one and pin it")
-            paths = [place(folder) / f"pin-{i}.png" for i, _ in enumerate(pinned, 1)]
-            for one, path in zip(pinned, paths, strict=True):
-                studio.save([one], path)
-            return list(map(str, paths))
+            return [kept([one], f"pin-{i}.png") for i, one in enumerate(pinned, 1)]
 
         # Two faces at once are not quicker than one after the other; long work leaves the sliders free.
         quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 2, "api_visibility": "private"}
