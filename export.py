@@ -39,7 +39,8 @@ def export(config: ExportConfig) -> None:
                 f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
             )
         else:
-            to_hub(sampler, path, config.checkpoint)
+            about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
+            hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))
             print(
                 f"{shown}: model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
             )
@@ -47,12 +48,6 @@ def export(config: ExportConfig) -> None:
                 print(f"uploaded to {hub.push(path, config.push)}")
     except OSError as error:
         raise ConfigError(f"could not write {shown}: {error.strerror or error}; choose another --out") from error
-
-
-def to_hub(sampler: Sampler, folder: Path, checkpoint: Path) -> None:
-    """Write a generator as a folder for the hub."""
-    about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
-    hub.write(folder, sampler.generator.state_dict(), about, card(sampler, checkpoint))
 
 
 def card(sampler: Sampler, checkpoint: Path) -> str:
