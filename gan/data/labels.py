@@ -58,7 +58,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
             )
         return found
     if table.is_file():
-        found = texts_of(table, names_of(pack, data_path), say, foreign=None if wanted else say)
+        found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
     else:
         found = _of_folders(pack, data_path, bool(wanted), say)
     if wanted and found is None:
@@ -140,15 +140,10 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
     return {"class": folders}
 
 
-def texts_of(
-    path: Path,
-    names: Sequence[str],
-    say: Callable[[str], None],
-    foreign: Callable[[str], None] | None = None,
-) -> Texts | None:
+def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wanted: bool = True) -> Texts | None:
     """A labels.csv. A file is named by its path below the data path; in a zip, by its path in there.
 
-    A table of another program, which has no column `file`, is an error; with `foreign` that is told, and None returned.
+    A table of another program, which has no column `file`, is an error; unless `wanted` it is told, and None returned.
     """
     expected = (
         "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; mend it, or "
@@ -160,19 +155,20 @@ def texts_of(
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}; {expected}") from error
     columns = [name.strip() for name in head]
-    if foreign is not None and len(columns) > 1 and "file" not in columns:
-        foreign(f"{path} has no column called file, so no labels are taken from it")
+    if not wanted and len(columns) > 1 and "file" not in columns:
+        say(f"{path} has no column called file, so no labels are taken from it")
         return None
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
         raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
+    rows = list[tuple[int, dict[str, str]]]()
     for number, line in enumerate(lines, 2):
         if line and len(line) != len(columns):
             raise DataError(
                 f"{path}: line {number} has {len(line)} fields, the first has {len(columns)}; put text that holds "
                 "commas in quotes"
             )
-    numbered = [(number, line) for number, line in enumerate(lines, 2) if any(map(str.strip, line))]
-    rows = [(number, dict(zip(columns, map(str.strip, line), strict=True))) for number, line in numbered]
+        if any(map(str.strip, line)):
+            rows.append((number, dict(zip(columns, map(str.strip, line), strict=True))))
     places, named = _places(names), dict[int, int]()
     texts: Texts = {column: [""] * len(names) for column in columns if column != "file"}
     strays = list[str]()

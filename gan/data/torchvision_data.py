@@ -56,9 +56,8 @@ def open_dataset(data_path: Path) -> Any:
     name, root = split(data_path)
     import torchvision.datasets
 
-    base = torchvision.datasets.VisionDataset
     named = {n: getattr(torchvision.datasets, n) for n in torchvision.datasets.__all__ if n not in NO_SETS}
-    kinds = {n: kind for n, kind in named.items() if isinstance(kind, type) and issubclass(kind, base)}
+    kinds = {n: kind for n, kind in named.items() if isinstance(kind, type)}
     if name in ("ImageFolder", "DatasetFolder"):
         raise DataError(f"{data_path}: class folders are read without torchvision: --data_path={root}")
     if name not in kinds:
