@@ -217,15 +217,12 @@ def guessed(
     guesser = colours.load(choose_device(config.gpu, say=lambda text: None))
     names = {cleaning.name_of(face): rows[i] for i, face in enumerate(candidates) if not face.kind}
     found: dict[str, dict[str, tuple[str, float]]] = {}
-    with tqdm(desc="guessing labels", total=len(names), unit=" faces", disable=None) as bar:
-        for start in range(0, len(names), 256):
-            some = sorted(names)[start : start + 256]
-            codes, sure = guesser(pixels[[names[name] for name in some]])
-            for name, code, chance in zip(some, codes, sure, strict=True):
-                columns = zip(guesser.vocabulary, code.tolist(), chance.tolist(), strict=True)
-                of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
-                found[name] = {column: of[column] for column in config.labels}
-            bar.update(len(some))
+    for some in in_lots(sorted(names), "guessing labels", " faces"):
+        codes, sure = guesser(pixels[[names[name] for name in some]])
+        for name, code, chance in zip(some, codes, sure, strict=True):
+            columns = zip(guesser.vocabulary, code.tolist(), chance.tolist(), strict=True)
+            of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
+            found[name] = {column: of[column] for column in config.labels}
     known = rows_in(config.out / MANIFEST) or {}
     lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
     others = {name: line for name, line in labelled_before(config).items() if name in known and name not in lines}
@@ -281,13 +278,17 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: Prepare
     from gan.quality import features, metrics
 
     extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
-    found = []
-    with tqdm(desc="comparing", total=len(rows), unit=" pictures", disable=None) as bar:
-        for start in range(0, len(rows), 256):
-            some = rows[start : start + 256]
-            found.append(extractor(pixels[some]))
+    found = torch.cat([extractor(pixels[some]) for some in in_lots(rows, "comparing", " pictures")])
+    return metrics.radii(found, cleaning.NEAREST).numpy()
+
+
+def in_lots(things: Sequence[T], what: str, unit: str) -> Iterator[Sequence[T]]:
+    """Some of the things at a time, with a progress bar."""
+    with tqdm(desc=what, total=len(things), unit=unit, disable=None) as bar:
+        for start in range(0, len(things), 256):
+            some = things[start : start + 256]
+            yield some
             bar.update(len(some))
-    return metrics.radii(torch.cat(found), cleaning.NEAREST).numpy()
 
 
 def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict[str, Any]]:
