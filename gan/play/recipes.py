@@ -154,7 +154,7 @@ def mixed(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> T
     return total(signs, [point(sampler, word, mean, std) for word in words], text)
 
 
-def total(signs: Sequence[str], latents: Sequence[Tensor], text: str) -> Tensor:
+def total(signs: Sequence[str], latents: list[Tensor], text: str) -> Tensor:
     """The sum of latents (1, nz), as long as they are on average; a ConfigError, with its text, if nothing is left."""
     total = torch.stack([one if sign == "+" else -one for sign, one in zip(signs, latents, strict=True)]).sum(0)
     length, lengths = total.norm(), torch.stack(latents).norm(dim=2)
