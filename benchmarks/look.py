@@ -10,7 +10,8 @@ python -m benchmarks.look count --out=FOLDER FORM FORM
     Counts two filled forms, as Markdown. --pair=20 also adds them to benchmarks/looks.csv, which has every answer so
     far; name the generators by the first eight digits of their files' SHA-256 then.
 
-For the other question, which are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and `count --taken`.
+For the other question, which are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and `count --taken`,
+whose --pair adds to benchmarks/taken.csv.
 The sheets show real faces where the folder's are: not to be published.
 """
 
@@ -46,6 +47,9 @@ REAL, PLANTED = "real", "planted: "
 ANSWERS = Path(__file__).with_name("looks.csv")
 """Every answer so far: the pair of looks, what the cell is (of a generator its file's digest), which it is, 0 or 1."""
 
+TAKEN = ANSWERS.with_name("taken.csv")
+"""The same of the other question: 1 is taken for real."""
+
 MISSED, FALSE = 0.2, 0.1
 """A look that misses so many of the planted, or calls so many of the real ones broken, does not count."""
 
@@ -67,9 +71,8 @@ def main() -> None:
     counting = verbs.add_parser("count")
     counting.add_argument("forms", nargs="+", type=Path)
     counting.add_argument("--out", type=Path, required=True)
-    question = counting.add_mutually_exclusive_group()
-    question.add_argument("--taken", action="store_true", help="count what was taken for real, not what is broken")
-    question.add_argument("--pair", type=int, help="number under which the answers are added to benchmarks/looks.csv")
+    counting.add_argument("--taken", action="store_true", help="count what was taken for real, not what is broken")
+    counting.add_argument("--pair", type=int, help="number under which the answers are kept, see above")
     counting.set_defaults(do=count)
     options = parser.parse_args()
     options.do(options)
@@ -178,7 +181,7 @@ def count(options: argparse.Namespace) -> None:
         ]
         rows += [(options.pair, REAL, "", *(look[cell] for look in looks)) for cell in kinds[REAL]]
         rows.sort(key=lambda row: (row[1], int(row[2] or 0)))
-        with open(ANSWERS, "a", encoding="utf-8", newline="") as file:
+        with open(TAKEN if options.taken else ANSWERS, "a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
 
 

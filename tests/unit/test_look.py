@@ -125,6 +125,18 @@ def test_forms_are_counted_and_a_careless_look_does_not_count(
         look.count(options(out=tmp_path, forms=[tmp_path / "half.csv"], taken=False, pair=None))
 
 
+def test_what_was_taken_for_real_is_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "ANSWERS", tmp_path / "looks.csv")
+    monkeypatch.setattr(look, "TAKEN", tmp_path / "taken.csv")
+    (tmp_path / "key.json").write_text(json.dumps({"001-01": {"is": "g", "which": "seed 3"}}))
+    forms = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for path, said in zip(forms, (0, 1), strict=True):
+        path.write_text(f"cell,broken,real\n001-01,,{said}\n")
+    look.count(options(out=tmp_path, forms=forms, taken=True, pair=9))
+    assert (tmp_path / "taken.csv").read_text() == "9,g,3,0,1\n"
+    assert not (tmp_path / "looks.csv").exists()
+
+
 def test_answers_are_added_to_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "ANSWERS", tmp_path / "looks.csv")
     (tmp_path / "looks.csv").write_text("pair,faces,which,look 1,look 2\n7,g,0,1,1\n8,real,,0,1\n")
