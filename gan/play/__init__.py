@@ -1,1 +1,1 @@
-"""Playing with a trained generator: faces as points in its latent space. No training."""
+"""Tools to play with a trained generator: explore, move and mix faces in its latent space. Nothing here trains."""

@@ -1,4 +1,4 @@
-"""A generator for other Python programs: `from gan import Generator`. The program itself uses it, too."""
+"""The Python API: `from gan import Generator`. The program's own commands use it, too."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gan.quality import sampling, whole_faces
 from gan.quality.sampling import Sampler
 
 Face = int | str | Path | Tensor
-"""A face: its seed, a PNG with its recipe, or its latent (1, nz)."""
+"""A face, given as a seed, as a PNG file with a recipe, or as a latent (1, nz)."""
 
 
 class Generator:
-    """A generator of small faces.
+    """A trained generator of small face images.
 
     Example:
         from gan import Generator
@@ -33,7 +33,7 @@ class Generator:
         faces = generator.sample(16, seed=1, truncation=0.8)
 
     Args:
-        sampler: the networks, see `gan.quality.sampling.load`.
+        sampler: the networks; see `gan.quality.sampling.load`.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -49,22 +49,24 @@ class Generator:
         """Load a generator.
 
         Args:
-            checkpoint: "released" for the one that comes with the program; or a checkpoint, a run's folder, or a folder
-                that `export.py --to=safetensors` wrote.
-            gpu: whether on the GPU; None takes the best device there is. On a CPU a seed always gives the same face.
-            say: receives a line about the device.
+            checkpoint: "released" for the generator that ships with the program; or a checkpoint, a run's folder, or
+                a folder that `export.py --to=safetensors` wrote.
+            gpu: whether to use the GPU; None picks the best available device. On a CPU, a seed always gives the same
+                face.
+            say: called with a line of text about the device.
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: the checkpoint cannot be read.
         """
         path = RELEASED if str(checkpoint) == "released" and not Path(checkpoint).exists() else Path(checkpoint)
         return cls(sampling.load(path, choose_device(gpu, say)))
 
     def latents(self, faces: Sequence[Face], truncation: float = 1.0) -> Tensor:
-        """The latents (N, nz) of some faces, on the CPU; `truncation` is for those named by seeds.
+        """Return the latents (N, nz) of faces, on the CPU; `truncation` applies only to faces given as seeds.
 
         Raises:
-            ConfigError: a file has no recipe, or one of another generator, or a latent has another size.
+            ConfigError: there are no faces, a file has no recipe or one of another generator, or a latent has the
+                wrong shape.
         """
         found = [
             face.detach().cpu().float() if isinstance(face, Tensor)
@@ -84,24 +86,24 @@ class Generator:
         """Generate faces, as `python generate.py` does.
 
         Args:
-            n: how many.
-            seed: of the first face; the others have the seeds after it.
-            truncation: standard deviation of the latents: below 1 faces are cleaner and more alike.
-            classes: such as "hair:blue,eyes:red", for a generator that knows some.
-            best_of: choose from so many those that look most whole.
+            n: number of faces.
+            seed: seed of the first face; the others use the seeds that follow it.
+            truncation: standard deviation of the latents; below 1, faces are cleaner but less varied.
+            classes: the classes to generate, such as "hair:blue,eyes:red", if the generator was trained with classes.
+            best_of: generate this many faces and return the n best, as `whole_faces.choose` ranks them.
 
         Returns:
-            n pictures of Pillow; `tensors` gives numbers instead.
+            n Pillow images; use `tensors` to get tensors instead.
 
         Raises:
-            ConfigError: a class is not known, or `best_of` is less than n.
+            ConfigError: a class is unknown, `n` or `seed` is out of range, or `best_of` is less than `n`.
         """
         return [images.picture(face) for face in self._sampled(n, seed, truncation, classes, best_of)]
 
     def tensors(
         self, n: int = 16, *, seed: int = 0, truncation: float = 1.0, classes: str = "", best_of: int | None = None
     ) -> Tensor:
-        """The same faces as `sample` gives: (n, C, S, S) in [-1, 1], float32, on the CPU, rounded as pictures are."""
+        """Return the faces of `sample` as a tensor: (n, C, S, S) in [-1, 1], float32, on the CPU, rounded to 8 bits."""
         return images.to_tensor(torch.from_numpy(self._sampled(n, seed, truncation, classes, best_of)))
 
     def _sampled(self, n: int, seed: int, truncation: float, classes: str, best_of: int | None) -> np.ndarray:
@@ -115,10 +117,10 @@ class Generator:
         return np.concatenate(list(sampler.draw(sampler.latents(seeds, 0.0, truncation).cpu())))
 
     def of_classes(self, classes: str) -> Generator:
-        """The same generator, but of these classes alone, such as "hair:blue"; all where there are none.
+        """Return this generator restricted to classes such as "hair:blue"; an empty string lifts the restriction.
 
         Raises:
-            ConfigError: one is not known, or it goes from one class to another.
+            ConfigError: a class is unknown, or the text asks for a transition between classes (FROM..TO).
         """
         sampler = dataclasses.replace(self.sampler, asked={})
         if classes:
@@ -128,24 +130,24 @@ class Generator:
         return Generator(sampler)
 
     def draw(self, faces: Sequence[Face]) -> list[Picture]:
-        """Generate faces that are known already, by seeds, PNG files or latents.
+        """Generate the given faces: seeds, PNG files or latents.
 
         Raises:
-            ConfigError: as `latents`.
+            ConfigError: as in `latents`.
         """
         found = self.sampler.draw(self.latents(faces))
         return [images.picture(face) for some in found for face in some]
 
     def morph(self, faces: Sequence[Face], seconds: float | None = None, fps: int = morph.FPS) -> list[Picture]:
-        """The pictures of a film that goes from face to face and back to the first, changing evenly.
+        """Return the frames of a morph from face to face and back to the first, at an even pace.
 
         Args:
-            faces: two or more, by seeds, PNG files or latents.
-            seconds: length of the film; None: two for each face.
-            fps: pictures per second.
+            faces: two or more seeds, PNG files or latents.
+            seconds: length of the film; None means two seconds per face.
+            fps: frames per second.
 
         Raises:
-            ConfigError: as `latents`, or there are fewer than two.
+            ConfigError: as in `latents`, or there are fewer than two faces.
         """
         if len(faces) < 2:
             raise ConfigError(f"a film goes from face to face; give two or more, got {len(faces)}")
@@ -153,14 +155,16 @@ class Generator:
         return self.draw(list(morph.evenly(self.sampler, self.latents(faces), frames).split(1)))
 
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:
-        """Find the face that looks most like a picture: its middle square, in the generator's size.
+        """Find the generated face that is most similar to a picture (GAN inversion).
+
+        The picture is cropped to its centre square and resized to the generator's size.
 
         Args:
-            picture: a file, or a picture of Pillow.
-            progress: called with the number of faces done, of `inversion.TOTAL`.
+            picture: an image file or a Pillow image.
+            progress: called with the number of faces just generated, `inversion.TOTAL` in all.
 
         Returns:
-            Its latent, for the other methods, its pixels, and how far it is from the picture.
+            The latent, which the other methods accept, the pixels, and the distance from the picture.
 
         Raises:
             DataError: the file cannot be read.

@@ -1,10 +1,10 @@
-"""Directions of the latent space: what makes a face lighter or warmer, turns it, or recolours its hair or its eyes.
+"""Latent directions that make a face lighter or warmer, turn it, or recolour its hair or its eyes.
 
-They are found from samples alone, without labels from the user: a linear regression tells how each thing that is
-measured on a sample depends on its latent, and the directions are the regression's, with whatever moves the other
-things projected out (Shen et al. 2020, "Interpreting the latent space of GANs for semantic face editing"). Lightness
-and warmth are measured on pixels, colours are guessed by the network that labels faces, and which way a face leans is
-what differs most between faces and their mirror images.
+The directions are found from generated samples alone; the user needs no labels. A linear regression predicts each
+attribute of a sample from its latent. Its coefficients are the direction of the attribute, after the directions of the
+other attributes are projected out (Shen et al. 2020, "Interpreting the latent space of GANs for semantic face
+editing"). Lightness and warmth are measured on pixels, and colours are predicted by the network that labels faces. The
+turn of a face is the first principal component of the differences between faces and their mirror images.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from gan.quality import colours
 from gan.quality.features import sized
 from gan.quality.sampling import Sampler
 
-SAMPLES = 2048  # to learn from
-SLIDERS = "light", "warm", "turn"  # moved gradually: -1 is darker, colder, to the left; 1 lighter, warmer, to the right
-REACH = 0.4  # how far a latent moves to the end of a slider, in its own lengths
-FARTHEST, STEPS = 1.2, 9  # the same for another colour at most, and among how many steps the first that does is taken
-SURE = 0.5  # how likely that colour has to be
-DOUBTFUL = 0.05  # what depends on the latent by less than this share of what depends most is left out
-SQUARES = 12  # a face is compared with its mirror image in so many rows of squares
+SAMPLES = 2048  # samples in the regression
+SLIDERS = "light", "warm", "turn"  # -1 is darker, colder, to the left; 1 is lighter, warmer, to the right
+REACH = 0.4  # distance to the end of a slider, as a multiple of the latent's norm
+FARTHEST, STEPS = 1.2, 9  # the largest such distance for a new colour, and the number of steps tried up to there
+SURE = 0.5  # the first step at which the new colour is more probable than this is taken
+DOUBTFUL = 0.05  # directions whose singular value is below this fraction of the largest are not projected out
+SQUARES = 12  # rows and columns of squares in which a face is compared with its mirror image
 
 
 @dataclasses.dataclass(frozen=True)
 class Directions:
-    """The directions of one generator, of length 1.
+    """The directions of one generator, as unit vectors.
 
     Args:
-        sliders: those of `SLIDERS`, (nz,) each.
-        colours: for each column of colours that the guesser knows those of its classes, (C, nz).
-        guesser: guesses the colours of a face.
+        sliders: the direction of each of `SLIDERS`, (nz,).
+        colours: for each column of the guesser's vocabulary, the directions of its classes, (C, nz).
+        guesser: predicts the colours of a face.
     """
 
     sliders: Mapping[str, Tensor]
@@ -48,18 +48,18 @@ class Directions:
     guesser: colours.Guesser
 
     def move(self, latents: Tensor, sliders: Mapping[str, float]) -> Tensor:
-        """Latents (N, nz) moved along the sliders, each from -1 to 1; they keep their lengths."""
+        """Move latents (N, nz) along the sliders, each from -1 to 1, without changing their norms."""
         moved = latents
         for name, share in sliders.items():
             moved = moved + REACH * share * latents.norm(dim=1, keepdim=True) * self.sliders[name]
         return _as_long(moved, latents)
 
     def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int) -> Tensor:
-        """Latents (N, nz) moved to another colour, no farther than it takes: a column and a code, see `code`.
+        """Move latents (N, nz) only as far as it takes to change a colour, given by the column and code of `code`.
 
-        Where no step is far enough, the one that comes nearest is taken.
+        If the colour is not reached within `FARTHEST`, the step at which it is most probable is taken.
         """
-        quick = dataclasses.replace(sampler, batch=STEPS)  # so that a face's way depends on nothing but this face
+        quick = dataclasses.replace(sampler, batch=STEPS)  # one face per batch, so a result depends on its latent alone
         start = sum(len(names) - 1 for names in self.guesser.vocabulary[:column])
         end = start + len(self.guesser.vocabulary[column]) - 1
         found = []
@@ -73,7 +73,11 @@ class Directions:
         return torch.stack(found)
 
     def code(self, name: str, colour: str) -> tuple[int, int]:
-        """The column of a name, hair or eyes, and the code of a colour; a ConfigError where there is none."""
+        """Return the column of `name`, hair or eyes, and the code of a colour.
+
+        Raises:
+            ConfigError: the colour is unknown.
+        """
         column = [names[0] for names in self.guesser.vocabulary].index(name)
         known = self.guesser.vocabulary[column][1:]
         return column, 1 + known.index(one_of(colour, known, "colour", name))
@@ -86,7 +90,7 @@ def _as_long(moved: Tensor, before: Tensor) -> Tensor:
 def of(
     sampler: Sampler, progress: Callable[[int], object] = lambda n: None, guesser: colours.Guesser | None = None
 ) -> Directions:
-    """The directions of a generator: those that come with the released one, others are found, see `find`.
+    """Return the directions of a generator, stored ones for the released generator, else those that `find` computes.
 
     Raises:
         CheckpointError: a file that comes with the program is missing or damaged.
@@ -101,10 +105,12 @@ def of(
 def find(
     sampler: Sampler, progress: Callable[[int], object] = lambda n: None, guesser: colours.Guesser | None = None
 ) -> Directions:
-    """Find the directions of a generator; `progress` is called with the number of samples done, of `SAMPLES`.
+    """Find the directions of a generator.
+
+    `progress` is called with the number of samples in each batch, `SAMPLES` in all.
 
     Raises:
-        CheckpointError: the network that guesses colours is missing or damaged.
+        CheckpointError: the network that predicts colours is missing or damaged.
     """
     guesser, latents = guesser or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -128,34 +134,34 @@ def find(
 
 
 def light_and_warmth(pixels: np.ndarray) -> Tensor:
-    """How light, and how much more red than blue, faces (N, S, S, C) uint8 are on average: (N, 2)."""
+    """Return the mean luma, and the mean of red minus blue, of faces (N, S, S, C) uint8, scaled to [0, 1]: (N, 2)."""
     means = torch.from_numpy(pixels.mean((1, 2), dtype=np.float32) / 255).expand(-1, 3)
     return torch.stack([means @ torch.tensor([0.299, 0.587, 0.114]), means[:, 0] - means[:, 2]], 1)
 
 
 def asymmetry(pixels: np.ndarray) -> Tensor:
-    """How the left half of faces (N, S, S, C) uint8 differs from the mirrored right one, in squares: (N, F)."""
+    """Subtract the mirrored right half of faces (N, S, S, C) uint8 from the left half, in grey squares: (N, F)."""
     grey = sized(torch.from_numpy(pixels)).mean(1, keepdim=True)
     small = avg_pool2d(grey, grey.shape[-1] // SQUARES)
     return (small - small.flip(3))[..., : SQUARES // 2].flatten(1)
 
 
 def lean(halves: Tensor) -> Tensor:
-    """The part of faces' `asymmetry` (N, F) that tells how far they lean to the right: the first component, (F,)."""
+    """Return the first principal component of `asymmetry` (N, F), which measures how far faces lean right: (F,)."""
     first = torch.linalg.svd(halves - halves.mean(0), full_matrices=False)[2][0]
-    corner = first.view(SQUARES, -1)[-3:, :3].mean()  # the lower left: hair hangs there, dark, where a face leans away
+    corner = first.view(SQUARES, -1)[-3:, :3].mean()  # lower left: dark hair hangs there when a face leans right
     return first * torch.where(corner < 0, 1, -1)
 
 
 def regression(latents: Tensor, measured: Tensor) -> Tensor:
-    """How numbers (N, T), scaled to deviation 1, depend on latents (N, nz), by ridge regression: (T, nz)."""
+    """Return the ridge regression coefficients (T, nz) of targets (N, T), standardised, on latents (N, nz)."""
     centred, scaled = latents - latents.mean(0), (measured - measured.mean(0)) / measured.std(0).clamp_min(1e-6)
     gram = centred.T @ centred + 0.01 * len(latents) * torch.eye(latents.shape[1])
     return torch.linalg.solve(gram, centred.T @ scaled).T
 
 
 def freed(way: Tensor, others: Tensor) -> Tensor:
-    """The part of `way` (nz,) that moves nothing of what depends on a latent by `others` (M, nz), of length 1."""
+    """Project the main components of `others` (M, nz) out of the direction `way` (nz,), and normalise the result."""
     basis = torch.linalg.svd(others, full_matrices=False)
     held = basis.Vh[basis.S / basis.S[0].clamp_min(1e-12) > DOUBTFUL]
     return normalize(way - held.T @ (held @ way), dim=0)

@@ -1,8 +1,8 @@
-"""Own pictures as points of the latent space: the face of a generator that looks most like a picture.
+"""GAN inversion: find the latent whose generated face is most similar to a picture.
 
-By gradient descent on the latent (Zhu et al. 2016, "Generative visual manipulation") from several starts, the nearest
-of many random faces; the best of them go further. What counts is how far pixels differ, coarse and fine, and what the
-program's encoder sees.
+The latent is optimised by gradient descent (Zhu et al. 2016, "Generative visual manipulation"). It starts from the most
+similar of many random faces, and the best results of the first round are optimised further. The loss compares pixels,
+at full and at reduced resolution, and the feature maps of the program's encoder.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gan.play.morph import distance
 from gan.quality.features import shipped
 from gan.quality.sampling import Sampler
 
-RANDOM = 1024  # faces among which starts are looked for
-ROUNDS = ((8, 30), (2, 90))  # latents, and steps of gradient descent on each; the best of a round begin the next one
-TOTAL = RANDOM + sum(latents * steps for latents, steps in ROUNDS)  # faces that are generated
-RATE = 0.08  # of Adam, falling to 0 in each round; the numbers of a latent have size 1
-COARSE = 4  # pixels are also compared after averaging over so many
+RANDOM = 1024  # random faces from which the starting points are chosen
+ROUNDS = ((8, 30), (2, 90))  # latents and gradient steps of each round; the best of one round start the next
+TOTAL = RANDOM + sum(latents * steps for latents, steps in ROUNDS)  # generated faces that are reported as progress
+RATE = 0.08  # Adam's learning rate, with cosine decay to 0 in each round; latents have a standard deviation of 1
+COARSE = 4  # kernel size of the average pooling for the comparison at reduced resolution
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What was found: the latent (1, nz), its face (S, S, C) uint8, and how far it is from the picture.
+    """The result of an inversion: the latent (1, nz), its face (S, S, C) uint8, and two distances from the picture.
 
-    Distances are root mean squares over pixels, from 0 to 255: of what was found, and of the best random face.
+    `distance` is that of this face, `random` that of the nearest random face: root mean squares over pixels, 0 to 255.
     """
 
     latent: Tensor
@@ -44,7 +44,7 @@ class Found:
 
 
 class Likeness:
-    """How far faces are from one picture: a number without a unit for each, of pixels and of the encoder's maps."""
+    """The loss of an inversion: a unitless distance of faces from one picture, in pixels and in encoder features."""
 
     def __init__(self, picture: np.ndarray, on: torch.device) -> None:
         encoder = Encoder()
@@ -61,7 +61,7 @@ class Likeness:
         return self.encoder.maps(faces)
 
     def __call__(self, faces: Tensor) -> Tensor:
-        """Faces (N, C, S, S) in [-1, 1] -> (N,)."""
+        """Return the distances (N,) of faces (N, C, S, S) in [-1, 1]."""
         fine = (faces - self.face).square().mean((1, 2, 3))
         coarse = (avg_pool2d(faces, COARSE) - avg_pool2d(self.face, COARSE)).square().mean((1, 2, 3))
         seen = [
@@ -72,10 +72,11 @@ class Likeness:
 
 
 def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], object] = lambda n: None) -> Found:
-    """Find the face that looks most like a picture (S, S, C) uint8; the same picture always gives the same face.
+    """Find the generated face that is most similar to a picture (S, S, C) uint8.
 
-    Latents stay as long as random ones are, where the generator knows what it draws. `progress` is called with the
-    number of faces done, of `TOTAL`.
+    The same picture always gives the same face. Norms of latents are limited to sqrt(nz), that of a typical random
+    latent, because the generator was trained on such latents. `progress` is called with the number of faces just
+    generated, `TOTAL` in all.
     """
     likeness = Likeness(picture, sampler.device)
     latents, far, pixels_far = sampler.latents(range(RANDOM)), list[Tensor](), list[float]()
@@ -97,7 +98,7 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
 def _descend(
     sampler: Sampler, likeness: Likeness, latents: Tensor, steps: int, progress: Callable[[int], object]
 ) -> Tensor:
-    """Latents (N, nz) after so many steps of gradient descent towards likeness."""
+    """Return latents (N, nz) after the given number of gradient descent steps on the loss `likeness`."""
     found, length = latents.clone().requires_grad_(), math.sqrt(sampler.model.nz)
     optimizer = torch.optim.Adam([found], lr=RATE, betas=(0.9, 0.99))
     for step in range(steps):

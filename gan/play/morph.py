@@ -1,4 +1,4 @@
-"""Faces that turn into one another: a way through latents, walked so that what is seen changes evenly."""
+"""Morphs between faces: a path through latent space, sampled so that the picture changes at an even pace."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from config import ConfigError
 from gan import images
 from gan.quality.sampling import Sampler
 
-FILMS = (".webp", ".gif", ".mp4")  # endings of films; the last needs the package av
+FILMS = (".webp", ".gif", ".mp4")  # file suffixes of films; .mp4 needs the package av
 
-FPS = 25  # pictures per second of a film
-FINER = 4  # as many steps are measured for each frame
-EASY = 1e-4  # radians; nearer latents are connected by a straight line
+FPS = 25  # frames per second of a film
+FINER = 4  # steps measured for each frame
+EASY = 1e-4  # sine of the angle between latents, below which they are interpolated linearly
 
 
 def film(
@@ -30,12 +30,13 @@ def film(
     fps: int = FPS,
     progress: Callable[[int], object] = lambda n: None,
 ) -> tuple[Tensor, list[np.ndarray]]:
-    """Write a film from face to face, of latents (K, nz), and back to the first, to a path that `check_film` takes.
+    """Write a film that morphs through the faces of latents `points` (K, nz) and back to the first.
 
-    `progress` is called with the number of faces generated, of `(FINER + 1) * frames`.
+    `path` must pass `check_film`. `progress` is called with the number of faces just generated,
+    `(FINER + 1) * frames` in all.
 
     Returns:
-        The latents (frames, nz) and the faces (S, S, C) uint8 that it shows.
+        The latents (frames, nz) and the faces (S, S, C) uint8 of the frames.
 
     Raises:
         ConfigError: the film cannot be written.
@@ -52,12 +53,16 @@ def film(
 
 
 def frames_of(faces: int, seconds: float | None, fps: int) -> int:
-    """The number of frames of a film; without a length it takes two seconds for each face."""
+    """Return the number of frames of a film, at least 2; `seconds` None means two seconds per face."""
     return max(2, round(fps * (2.0 * faces if seconds is None else seconds)))
 
 
 def check_film(path: Path) -> None:
-    """Check that a film can be written in the format of the path's suffix; a ConfigError where it cannot."""
+    """Check that a film can be written in the format of the path's suffix.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     if path.suffix.lower() not in FILMS:
         raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
     if path.suffix.lower() == ".mp4" and not has_av():
@@ -65,19 +70,19 @@ def check_film(path: Path) -> None:
 
 
 def has_av() -> bool:
-    """Whether films can be written as MP4."""
+    """Return whether films can be written as MP4."""
     return importlib.util.find_spec("av") is not None
 
 
 def slerp(first: Tensor, last: Tensor, shares: Tensor) -> Tensor:
-    """Latents (N, nz) on the arc from one to another (White 2016, "Sampling generative networks").
+    """Interpolate spherically between latents (White 2016, "Sampling generative networks"): (N, nz).
 
-    Directions turn evenly, and lengths go evenly from that of the first to that of the last.
+    Directions are interpolated along the arc, norms linearly.
 
     Args:
-        first: latents (N, nz), or (1, nz).
-        last: the same.
-        shares: where on the arc, from 0 to 1, (N,).
+        first: latents at the start, (N, nz) or (1, nz).
+        last: latents at the end, the same shape.
+        shares: positions on the arc, from 0 to 1, (N,).
     """
     shares = shares[:, None]
     lengths = [one.norm(dim=1, keepdim=True).clamp_min(1e-12) for one in (first, last)]
@@ -91,16 +96,19 @@ def slerp(first: Tensor, last: Tensor, shares: Tensor) -> Tensor:
 
 
 def around(points: Tensor, places: Tensor) -> Tensor:
-    """Latents (N, nz) on the round through points (K, nz) and back to the first; a place k + 0.5 is halfway after k."""
+    """Return latents (N, nz) on the closed path through points (K, nz).
+
+    `places` (N,) are positions on it; k + 0.5 is halfway between point k and the next.
+    """
     legs = places.long() % len(points)
     return slerp(points[legs], points[(legs + 1) % len(points)], places - places.floor())
 
 
 def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[int], object] = lambda n: None) -> Tensor:
-    """Latents (frames, nz) on the round through points (K, nz), so that each frame differs as much from the last one.
+    """Return latents (frames, nz) on the closed path through points (K, nz) that differ evenly from frame to frame.
 
-    What differs is measured between pixels, on a way of four times as many steps. `progress` is called with the number
-    of faces generated for that.
+    Differences are measured between the pixels of `FINER` times as many faces along the path. `progress` is called
+    with the number of these faces just generated.
     """
     fine = torch.linspace(0, len(points), FINER * frames + 1)[:-1]
 
@@ -112,12 +120,12 @@ def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[in
     faces = drawn()
     first = next(faces)
     moved = [distance(*pair) for pair in itertools.pairwise(itertools.chain([first], faces, [first]))]
-    # Where a generator draws the same face everywhere every place is as good.
+    # The small constant keeps the path increasing where consecutive faces are identical.
     travelled = np.cumsum([0.0, *(np.array(moved) + 1e-6)])
     places = np.interp(np.linspace(0, travelled[-1], frames, endpoint=False), travelled, np.append(fine, len(points)))
     return around(points, torch.from_numpy(places).float())
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """The root mean square of how far the pixels of two faces, uint8, differ."""
+    """Return the root mean square difference between the pixels of two uint8 faces."""
     return float(np.sqrt(((one.astype(np.float32) - other) ** 2).mean()))

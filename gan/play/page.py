@@ -1,4 +1,4 @@
-"""The studio's page: what lies where, and what each part does. The only importer of gradio."""
+"""The layout and the event handlers of the studio's page. This is the only module that imports gradio."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from gan.play import morph
 from gan.play.directions import SLIDERS
 from gan.play.studio import Face, StoppedError, Studio
 
-WALL, PINS = 24, 8  # faces on the wall, and most that can be pinned
-MOST = 64  # most faces of a picture that are shown again
+WALL, PINS = 24, 8  # number of faces on the wall, and maximum number of pins
+MOST = 64  # maximum number of faces shown from an uploaded picture's recipe
 BEST_OF = (WALL, 128, 512)
-LAST_SEED = 2**53 - max(BEST_OF)  # of the first face
+LAST_SEED = 2**53 - max(BEST_OF)  # largest seed of the first face
 FILMS = [suffix for suffix in morph.FILMS if suffix != ".mp4" or morph.has_av()]
-AS_IS = "-"  # in place of a colour
-SAVED, SHOWN = 50, 500  # newest files to download, and newest pictures, that are kept
+AS_IS = "-"  # choice that leaves a colour unchanged
+SAVED, SHOWN = 50, 500  # number of newest downloads, and of newest pictures, that are not deleted
 STYLE = """
 .gradio-container { max-width: 1400px !important; margin: auto }
 #wall .grid-wrap, #pins .grid-wrap { padding-top: 2rem }
@@ -83,14 +83,14 @@ WORDS = {
     "saved": ("Saved file", "保存的文件"),
     "command": ("The same as a command", "对应的命令"),
 }
-"""What the page says, in English and Chinese; the browser's language decides."""
+"""The texts of the page in English and Chinese; the browser's language decides."""
 
 
 @dataclasses.dataclass
 class Session:
-    """What one page shows: the wall and its columns, the face that was chosen, what was made of it, and the pins.
+    """The state of one open page: the wall and its columns, the chosen face, its edited version, and the pins.
 
-    Events of a page overlap, so each sets what it changes, at its end, and leaves the rest as it is.
+    Events of a page can overlap, so each handler sets only the fields it changes, and only at its end.
     """
 
     wall: tuple[Face, ...] = ()
@@ -101,49 +101,53 @@ class Session:
 
     @property
     def face(self) -> Face:
-        """The face that is shown; a ConfigError where none was chosen."""
+        """The face that is shown.
+
+        Raises:
+            ConfigError: no face was chosen.
+        """
         if self.moved is None:
             raise ConfigError("no face is chosen; click one on the wall")
         return self.moved
 
 
 def within(value: object, least: float, most: float, first: float) -> float:
-    """What a page sent as a number: nothing, or no number, is the first one, too much the end."""
+    """Return a number from the page, clamped to [least, most]; `first` if the value is not a number or NaN."""
     number = float(value) if isinstance(value, int | float) else first
     return first if math.isnan(number) else min(max(number, least), most)
 
 
 def slider(least: float, most: float, first: float, step: float, **more: Any) -> gr.Slider:
-    """A slider that takes what people type."""
+    """Create a slider that accepts any typed value; see `within`."""
     made = gr.Slider(least, most, first, step=step, buttons=[], **more)
-    # Not a subclass, for which gradio would write a file beside this one.
+    # gradio would write a file beside this one for a subclass, so the method is replaced instead.
     made.preprocess = lambda payload: round(within(payload, least, most, first), 3)
     return made
 
 
 def whole_number(**more: Any) -> gr.Number:
-    """A number from 0 on that takes what people type, in the same way."""
+    """Create a field for a whole number from 0 to `LAST_SEED` that accepts any typed value; see `within`."""
     made = gr.Number(0, precision=0, **more)
     made.preprocess = lambda payload: int(within(payload, 0, LAST_SEED, 0))
     return made
 
 
 def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
-    """A list to choose from; what is not in it is its first."""
+    """Create a dropdown; a value that is not in it is replaced by its first choice."""
     made = gr.Dropdown(list(of), value=of[0], **more)
     made.preprocess = lambda payload: payload if payload in of else of[0]
     return made
 
 
 def picture_file(**more: Any) -> gr.Image:
-    """A picture that is taken as the file it is: the program reads it, and says what is wrong with it."""
+    """Create a picture field that passes on the unread file, so that the program reads it and reports errors."""
     made = gr.Image(sources=["upload", "clipboard"], buttons=[], **more)
     made.preprocess = lambda payload: None if payload is None else payload.path
     return made
 
 
 def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
-    """Show what a user can put right as a message on the page."""
+    """Wrap an event handler so that errors the user can correct are shown as messages on the page."""
 
     @functools.wraps(work)
     def wrapped(*values: Any, **more: Any) -> Any:
@@ -163,7 +167,7 @@ def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build(studio: Studio, folder: Path) -> gr.Blocks:
-    """Lay the page out, and say what each part of it does; files to download go into a folder."""
+    """Build the page with its event handlers; `folder` receives its pictures and the files to download."""
     say, first, on_page = words(), studio.names()[0], functools.partial(told, studio)
     still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
     hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "contain"}
@@ -171,7 +175,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
     with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(300, 3600)) as blocks:
         session = gr.State(Session())
         with gr.Row(equal_height=True):
-            # The list grows, and the studio checks what comes: hence the custom value.
+            # Custom values are allowed because the list grows while the page is open; the studio checks names.
             name = gr.Dropdown(
                 studio.names(), value=first, label=say("generator"), elem_id="generator", allow_custom_value=True
             )
@@ -226,7 +230,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         chosen = [face, ends, *changes, command]
 
         def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[str, str]]:
-            """Hang faces on the wall."""
+            """Put faces on the wall, and return their files and captions."""
             shown = pictures(studio, faces, folder)
             now.wall, now.columns = tuple(faces), columns
             return shown
@@ -249,7 +253,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             return gr.update(visible=bool(studio.sampler(name).classes.vocabulary), value="")
 
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
-            """Begin to play with a face."""
+            """Choose a face: reset the controls, and return the new values of the components in `chosen`."""
             ends = grid(studio.ends(one), 2 * len(SLIDERS))
             shown = files([enlarged(studio.pixels([one], quick=True)[0]), ends], folder)
             plain = [0 for _ in sliders] + [AS_IS for _ in colours]
@@ -272,7 +276,8 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             moved = studio.moved(one, moves, wanted)
             options = [f"--{of}={share:g}" for of, share in moves.items()]
             options += [f"--{of}={colour}" for of, colour in wanted.items()]
-            said = [*one.without(wanted).words, *options] if one.seed is not None else one.words  # it is saved as moved
+            # A face without a seed is saved with its changes, so its command needs no options for them.
+            said = [*one.without(wanted).words, *options] if one.seed is not None else one.words
             shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
             now.moved = moved
             return *shown, studio.command(one.generator, *said)
@@ -315,7 +320,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
-            if path is None or not Path(path).is_file():  # it is kept for an hour
+            if path is None or not Path(path).is_file():  # gradio deletes uploads after an hour
                 raise ConfigError("there is no picture; drop one on the field above")
             faces, columns = studio.remembered(name, Path(path))
             if len(faces) > MOST:
@@ -328,7 +333,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             return pictures(studio, now.wall, folder), *begun(now, one, "--invert=PICTURE")
 
         def kept(faces: Sequence[Face], name: str, columns: int | None = None) -> str:
-            """Save faces as a file to download."""
+            """Save faces to a file for download, and return its path."""
             path = place(folder) / name
             studio.save(faces, path, columns)
             return str(path)
@@ -351,7 +356,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                 raise ConfigError("no face is pinned; click one and pin it")
             return [kept([one], f"pin-{i}.png") for i, one in enumerate(pinned, 1)]
 
-        # Two faces at once are not quicker than one after the other; long work leaves the sliders free.
+        # Generating in parallel is no faster. Long work has a queue of its own, so that the sliders stay responsive.
         quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 2, "api_visibility": "private"}
         long: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 1, "api_visibility": "private"}
         asked = [session, name, seed, std, best, classes]
@@ -378,7 +383,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
 
 def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:
-    """The face of a gallery that was clicked; a ConfigError where the page shows what the studio has forgotten."""
+    """Return the face of a gallery that was clicked.
+
+    Raises:
+        ConfigError: the studio no longer has the session of the page.
+    """
     place = int(event.index)  # pyright: ignore[reportArgumentType]
     if not 0 <= place < len(faces):
         raise ConfigError("the studio was started anew, or has forgotten this page; load it again")
@@ -386,15 +395,15 @@ def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:
 
 
 def pictures(studio: Studio, faces: Sequence[Face], folder: Path) -> list[tuple[str, str]]:
-    """Faces, as files in a folder, with what is written below them: their seeds."""
+    """Write faces to files in a folder, and return the files with their captions: the seeds."""
     captions = ["" if face.seed is None else str(face.seed) for face in faces]
     return list(zip(files(list(map(enlarged, studio.pixels(faces))), folder), captions, strict=True))
 
 
 def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:
-    """Pictures (H, W, 3) uint8 as files in gradio's folder; the oldest ones are deleted.
+    """Write pictures (H, W, 3) uint8 to files in gradio's folder, delete the oldest files, and return the paths.
 
-    Of an array gradio would write the file anew each time, while a page that shows the same one may be reading it.
+    Given an array, gradio would rewrite the file each time, even while another page reads it.
     """
     kept, paths = folder / "shown", list[str]()
     for pixels in shown:
@@ -404,15 +413,15 @@ def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:
         except FileNotFoundError:
             save_picture(pixels, path)
         paths.append(str(path))
-    with contextlib.suppress(FileNotFoundError):  # another page deletes them, too
+    with contextlib.suppress(FileNotFoundError):  # another page may delete them at the same time
         for old in sorted(kept.iterdir(), key=lambda path: path.stat().st_mtime)[:-SHOWN]:
             old.unlink()
     return paths
 
 
 def place(folder: Path) -> Path:
-    """A new folder for a file to download; the oldest ones are deleted."""
-    with contextlib.suppress(FileNotFoundError):  # another save deletes them, too
+    """Create a folder for a file to download, and delete the oldest ones."""
+    with contextlib.suppress(FileNotFoundError):  # another save may delete them at the same time
         old = sorted(folder.glob("saved-*"), key=lambda path: path.stat().st_mtime)
         for path in old[:-SAVED]:
             shutil.rmtree(path, ignore_errors=True)
@@ -420,19 +429,19 @@ def place(folder: Path) -> Path:
 
 
 def words() -> gr.I18n:
-    """The words of the page in the browser's language."""
+    """Return the texts of the page, translated to the browser's language by gradio."""
     english, chinese = ({key: both[i] for key, both in WORDS.items()} for i in (0, 1))
     return gr.I18n(**{"en": english, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})
 
 
 class Guard:
-    """Between the studio and who asks: pages of others are refused."""
+    """ASGI middleware that refuses requests from the pages of other sites."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or hand it on."""
+        """Refuse a foreign request, or pass it on to the app."""
         said = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         if scope["type"] == "http" and visitors.is_foreign(said.get(b"host"), said.get(b"origin")):
             await PlainTextResponse(visitors.REFUSED, 403)(scope, receive, send)
@@ -441,6 +450,6 @@ class Guard:
 
 
 def looks() -> dict[str, Any]:
-    """What the page looks like and says, and to whom, for its launch; fonts are those of the machine."""
+    """Return the arguments of `launch` for the theme, the texts and the middleware; only system fonts are used."""
     theme = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     return {"theme": theme, "css": STYLE, "i18n": words(), "app_kwargs": {"middleware": [Middleware(Guard)]}}

@@ -1,6 +1,6 @@
-"""The recipe of a picture: which latents of which generator it shows. A PNG carries it, so that it can be made again.
+"""Recipes: the generator and the latents of a picture, stored in its PNG file so that it can be reproduced.
 
-A recipe is read with suspicion: a picture may come from anywhere.
+Recipes are validated when they are read, because a picture may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from gan import images
 from gan.files import printable
 from gan.quality.sampling import Sampler
 
-KEYWORD = "face-recipe"  # of the text in a PNG
+KEYWORD = "face-recipe"  # keyword of the text chunk in a PNG
 VERSION = 1
-MOST = 1024  # faces in a recipe
-FARTHEST = 1000.0  # greatest number in a latent; one is about 1
+MOST = 1024  # maximum number of faces in a recipe
+FARTHEST = 1000.0  # maximum absolute value in a latent; typical values are about 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The latents (N, nz) of the faces in a picture, and how it is laid out.
+    """The latents (N, nz) of the faces in a picture, and the layout of the picture.
 
     Args:
-        generator: the generator's digest, see `Sampler.digest`.
-        latents: what the generator got, float32, on the CPU.
-        columns: of a grid; None for as square as it gets.
-        seeds: of the faces, where they have some; for a reader only.
+        generator: the generator's digest; see `Sampler.digest`.
+        latents: the input of the generator, float32, on the CPU.
+        columns: columns of the grid; None for a grid that is as square as possible.
+        seeds: seeds of the faces, if they have any; informative only.
     """
 
     generator: str
@@ -46,7 +46,7 @@ class Recipe:
     seeds: Sequence[int] = ()
 
     def text(self) -> dict[str, str]:
-        """What a PNG carries, by keyword."""
+        """Return the text chunk to store in a PNG: its text by keyword."""
         numbers = self.latents.cpu().numpy().astype("<f4").tobytes()
         content = {
             "version": VERSION,
@@ -63,7 +63,7 @@ def read(path: Path) -> Recipe:
     """Read the recipe of a PNG.
 
     Raises:
-        ConfigError: it cannot be read, has no recipe, or one that makes no sense.
+        ConfigError: the file cannot be read, or its recipe is missing, invalid or of another version.
     """
     shown = printable(str(path))
     try:
@@ -86,7 +86,11 @@ def read(path: Path) -> Recipe:
 
 
 def _checked(content: Any) -> Recipe:
-    """A recipe of what was read; a ValueError, TypeError or KeyError where it makes no sense."""
+    """Return the recipe in parsed JSON content.
+
+    Raises:
+        ValueError, TypeError, KeyError: the content is invalid.
+    """
     numbers = np.frombuffer(base64.b64decode(content["latents"], validate=True), "<f4").astype(np.float32)
     latents = torch.from_numpy(numbers.reshape(-1, int(content["nz"])))
     columns = None if content["columns"] is None else int(content["columns"])
@@ -101,10 +105,10 @@ def _checked(content: Any) -> Recipe:
 
 
 def of(sampler: Sampler, path: Path) -> Recipe:
-    """The recipe of a PNG that this generator made.
+    """Return the recipe of a PNG that this generator made.
 
     Raises:
-        ConfigError: as `read`, or another generator made it.
+        ConfigError: as in `read`, or another generator made it.
     """
     recipe = read(path)
     if recipe.generator != sampler.digest or recipe.latents.shape[1] != sampler.model.nz:
@@ -116,10 +120,10 @@ def of(sampler: Sampler, path: Path) -> Recipe:
 
 
 def point(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """The latent of one face (1, nz) that a user names by its seed or by a PNG with its recipe.
+    """Return the latent (1, nz) of one face, which the user gave as a seed or as a PNG file with a recipe.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither, or the PNG shows several faces or was made by another generator.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,16}", text):
@@ -134,9 +138,10 @@ def point(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> T
 
 
 def neighbours(latent: Tensor, n: int, share: float, std: float = 1.0) -> Tensor:
-    """Latents near to one: (n, nz), itself first, the others with a share from 0 to 1 of what is random.
+    """Return a latent (1, nz) and random variations of it: (n, nz), the latent itself first.
 
-    Where `share` is 1 nothing is left of the face. What is added depends on its place among them alone.
+    `share`, from 0 to 1, is the amount of noise; at 1, nothing is left of the face. The noise of a variation depends
+    only on its index.
     """
     kept = math.sqrt(1 - share**2)
     noise = [np.random.default_rng([i, *b"vary"]).standard_normal(latent.shape[1], np.float32) for i in range(1, n)]
@@ -145,17 +150,21 @@ def neighbours(latent: Tensor, n: int, share: float, std: float = 1.0) -> Tensor
 
 
 def mixed(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """The latent (1, nz) of a sum such as `12 - 7 + 30`, of seeds and of PNG files, see `total`.
+    """Return the latent (1, nz) of a sum of seeds and PNG files such as `12 - 7 + 30`; see `total`.
 
     Raises:
-        ConfigError: the text is no sum, a face is not known, or nothing is left.
+        ConfigError: the text is not a sum, a face is unknown, or the terms cancel out.
     """
     signs, words = terms(text)
     return total(signs, [point(sampler, word, mean, std) for word in words], text)
 
 
 def total(signs: Sequence[str], latents: list[Tensor], text: str) -> Tensor:
-    """The sum of latents (1, nz), as long as they are on average; a ConfigError, with its text, if nothing is left."""
+    """Return the signed sum of latents (1, nz), scaled to their mean norm.
+
+    Raises:
+        ConfigError: the terms cancel out; the message quotes `text`.
+    """
     total = torch.stack([one if sign == "+" else -one for sign, one in zip(signs, latents, strict=True)]).sum(0)
     length, lengths = total.norm(), torch.stack(latents).norm(dim=2)
     if length <= 1e-3 * lengths.mean():
@@ -164,7 +173,11 @@ def total(signs: Sequence[str], latents: list[Tensor], text: str) -> Tensor:
 
 
 def terms(text: str) -> tuple[list[str], list[str]]:
-    """The signs and the terms of a sum; a ConfigError where a text is none."""
+    """Split a sum into its signs and its terms.
+
+    Raises:
+        ConfigError: the text is not a sum.
+    """
     spaced = re.sub(r"\s*([+-])\s*", r" \1 ", text) if re.fullmatch(r"[\d\s+-]+", text) else text
     first, *others = re.split(r"\s+([+-])\s+", spaced.strip())
     words = [first, *others[1::2]]

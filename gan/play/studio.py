@@ -1,4 +1,4 @@
-"""What the studio does, without its page: generators at hand, faces to play with, and each as a command."""
+"""The studio without its page: loaded generators, the faces to play with, and the equivalent commands."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gan.quality import colours, sampling, whole_faces
 from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
-KEPT = 3  # generators in memory
-PATIENCE = 60.0  # seconds for what is under way to end
+KEPT = 3  # maximum number of generators in memory
+PATIENCE = 60.0  # seconds that `close` waits for running work
 
 
 @dataclasses.dataclass(frozen=True)
 class Face:
-    """A face: its generator by name and as it was, its latent (1, nz), and what leads to it, if a seed does.
+    """A face: its generator, its latent (1, nz), and, if it was drawn from a seed, the seed and its options.
 
-    A run that goes on training changes its file; the face stays with the weights that drew it.
+    A training run overwrites its checkpoint; the face keeps the weights that generated it.
     """
 
     generator: str
@@ -43,32 +43,32 @@ class Face:
 
     @property
     def words(self) -> list[str]:
-        """Options of `generate.py` for it; a face without a seed has to be saved first."""
+        """The options of `generate.py` that generate the face; a face without a seed must be saved first."""
         return ["--like=face.png"] if self.seed is None else [f"--seeds={self.seed}", *self.drawn]
 
     @property
     def drawn(self) -> list[str]:
-        """Options for the truncation and the classes."""
+        """The options of `generate.py` for the truncation and the classes."""
         of = [] if self.std == 1 else [f"--gen_std={self.std:g}"]
         columns = self.sampler.classes.vocabulary
         classes = ",".join(f"{columns[column][0]}:{columns[column][code]}" for column, code in self.asked.items())
         return [*of, f"--class={as_word(classes)}"] if classes else of
 
     def without(self, names: Collection[str]) -> Face:
-        """The same, but no classes are asked for in the columns of these names."""
+        """Return the same face without the classes requested in the columns of these names."""
         columns = self.sampler.classes.vocabulary
         asked = {column: code for column, code in self.asked.items() if columns[column][0] not in names}
         return dataclasses.replace(self, asked=asked)
 
 
 class StoppedError(Exception):
-    """The studio is closing: long work ends."""
+    """The studio is closing, and long work must stop."""
 
 
 class Studio:
-    """Generators by name, loaded when they are asked for, and again when their file has changed.
+    """Generators by name, loaded on demand and reloaded when their file changes.
 
-    Several pages may use it at once: threads wait for one another only to load a generator or to find directions.
+    Several pages may use it at once. Threads block one another only while loading a generator or finding directions.
     """
 
     def __init__(self, first: Path, device: torch.device) -> None:
@@ -82,45 +82,45 @@ class Studio:
         self.colours = {name: known for name, *known in self.guesser.vocabulary}
 
     def names(self) -> list[str]:
-        """The generator that was asked for, the released one, and the checkpoints of all runs, the newest first."""
+        """Return the names of generators: the given one, the released one, and the runs' checkpoints, newest first."""
         found = list[tuple[float, str]]()
         for file in RUNS.glob("*/[!.]*.pt"):
-            with contextlib.suppress(OSError):  # being replaced
+            with contextlib.suppress(OSError):  # the file is just being replaced
                 found.append((file.stat().st_mtime, f"{file.parent.name}/{file.name}"))
         return list(dict.fromkeys([*self.typed, RELEASED_NAME, *(name for _, name in sorted(found, reverse=True))]))
 
     def path(self, name: str) -> Path:
-        """The file or folder of a generator, as a user would type it.
+        """Return the file or folder of a generator, as a user would type it.
 
         Raises:
-            CheckpointError: there is none of that name.
+            CheckpointError: there is no generator of that name.
         """
         if name not in self.names():
             raise CheckpointError(f"no generator is called {name[:80]!r} any more; choose another one")
         return self.typed.get(name, RELEASED if name == RELEASED_NAME else RUNS / name)
 
     def sampler(self, name: str) -> Sampler:
-        """A generator; of a run that is training its newest average.
+        """Return a generator; for a run that is still training, with the EMA weights of its current checkpoint.
 
         Raises:
-            CheckpointError: there is none of that name, or it cannot be read.
+            CheckpointError: there is no generator of that name, or it cannot be read.
         """
         with self.loading:
             path = checkpoint.find(self.path(name), sampling.FILES)
             try:
                 changed = path.stat().st_mtime
             except OSError:
-                changed = 0.0  # loading says what is wrong
+                changed = 0.0  # loading reports the error
             if name not in self.loaded or self.loaded[name][0] != changed:
                 self.loaded.pop(name, None)
                 self.loaded[name] = changed, sampling.load(path, self.device)
-            self.loaded[name] = self.loaded.pop(name)  # the one that was used last comes last
+            self.loaded[name] = self.loaded.pop(name)  # most recently used last
             while len(self.loaded) > KEPT:
                 del self.loaded[next(iter(self.loaded))]
             return self.loaded[name][1]
 
     def directions(self, sampler: Sampler) -> Directions:
-        """The directions of a generator; to find them takes a while, but for the released one."""
+        """Return the directions of a generator; finding them takes a while, except for the released one."""
         with self.loading:
             if sampler.digest not in self.found:
                 self.found[sampler.digest] = directions.of(sampler, self.going_on, self.guesser)
@@ -130,7 +130,7 @@ class Studio:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """A block that computes; `close` waits for it."""
+        """Mark a block as running work, for which `close` waits."""
         with self.rested:
             self.at_work += 1
         try:
@@ -141,21 +141,25 @@ class Studio:
                 self.rested.notify_all()
 
     def close(self) -> None:
-        """End what is under way: a process that ends while PyTorch computes in another thread crashes."""
+        """Stop running work and wait for it: a process that exits while PyTorch runs in another thread crashes."""
         self.closing.set()
         with self.rested:
             self.rested.wait_for(lambda: not self.at_work, PATIENCE)
 
     def going_on(self, done: int) -> None:
-        """What long work calls now and then; ends it when the studio closes."""
+        """Stop long work, which calls this regularly, if the studio is closing.
+
+        Raises:
+            StoppedError: the studio is closing.
+        """
         if self.closing.is_set():
             raise StoppedError
 
     def wall(self, name: str, seed: int, n: int, std: float, best_of: int, classes: str) -> list[Face]:
-        """Faces of the seeds from one on; or the best of so many.
+        """Return the faces of `n` consecutive seeds, or the best `n` faces of `best_of` seeds.
 
         Raises:
-            ConfigError: a class is not known.
+            ConfigError: a class is unknown.
         """
         sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
@@ -165,12 +169,15 @@ class Studio:
         return [Face(name, plays, z[None], one, std, sampler.asked) for one, z in zip(seeds, latents, strict=True)]
 
     def neighbours(self, face: Face, n: int, share: float) -> list[Face]:
-        """A face, and others that are near to it."""
+        """Return a face and random variations of it, `n` in all; see `recipes.neighbours`."""
         near = recipes.neighbours(face.latent, n, share, face.std)
         return [face, *(Face(face.generator, face.sampler, z[None], None, face.std) for z in near[1:])]
 
     def moved(self, face: Face, sliders: Mapping[str, float], recoloured: Mapping[str, str]) -> Face:
-        """A face moved along sliders, and recoloured: where the generator knows classes of hair or eyes by these."""
+        """Return a face moved along sliders and recoloured.
+
+        A face with a seed is recoloured through the generator's classes, if it has classes of hair or eyes.
+        """
         sliders = {slider: share for slider, share in sliders.items() if share}
         if not sliders and not recoloured:
             return face
@@ -190,16 +197,16 @@ class Studio:
         return Face(face.generator, sampler, latent, None, face.std)
 
     def ends(self, face: Face) -> np.ndarray:
-        """Where each slider leads, its two ends in a row: pixels (2 * sliders, S, S, C)."""
+        """Return the face at both ends of each slider, one after the other: pixels (2 * sliders, S, S, C)."""
         found = self.directions(face.sampler)
         ends = [found.move(face.latent, {slider: share}) for slider in SLIDERS for share in (-1.0, 1.0)]
         return self.pixels([dataclasses.replace(face, latent=latent) for latent in ends], quick=True)
 
     def mixed(self, faces: Sequence[Face], text: str) -> tuple[Face, list[str]]:
-        """The sum of some faces, named by their places from 1 on, and the options of the same command.
+        """Return a sum of faces, numbered from 1, and the options of the equivalent command.
 
         Raises:
-            ConfigError: the text is no sum, or a place is empty.
+            ConfigError: the text is not a sum, a number is out of range, or the faces are of several generators.
         """
         alike(faces)
         try:
@@ -214,10 +221,10 @@ class Studio:
         return Face(faces[0].generator, faces[0].sampler, latent), [f'--mix="{shown}"', *options]
 
     def film(self, faces: Sequence[Face], seconds: float, path: Path) -> list[str]:
-        """Write a film from face to face and back to the first, as `generate.py` does; the options of its command.
+        """Write a morph from face to face and back to the first, and return the options of the equivalent command.
 
         Raises:
-            ConfigError: there are fewer than two, or they are of several generators, or it cannot be written.
+            ConfigError: there are fewer than two faces, they are of several generators, or the film cannot be written.
         """
         alike(faces)
         if len(faces) < 2:
@@ -228,7 +235,7 @@ class Studio:
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
     def remembered(self, name: str, path: Path) -> tuple[list[Face], int | None]:
-        """The faces of a picture that this generator made, and its columns, by its recipe; none where none fits."""
+        """Return the faces and the columns in a picture's recipe; no faces unless this generator made the picture."""
         sampler = self.sampler(name)
         with contextlib.suppress(ConfigError):
             recipe, plays = recipes.of(sampler, path), playing(sampler)
@@ -236,22 +243,22 @@ class Studio:
         return [], None
 
     def inverted(self, name: str, path: Path) -> tuple[Face, inversion.Found]:
-        """The face that looks most like a picture.
+        """Return the generated face that is most similar to a picture.
 
         Raises:
-            DataError: it cannot be read.
+            DataError: the picture cannot be read.
         """
         sampler = self.sampler(name)
         found = Generator(sampler).invert(path, self.going_on)
         return Face(name, playing(sampler), found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:
-        """The pixels of faces of one generator, (N, S, S, C) uint8; `quick` may be off by rounding."""
+        """Return the pixels of faces of one generator, (N, S, S, C) uint8; with `quick`, rounding may differ."""
         sampler = dataclasses.replace(faces[0].sampler, batch=len(faces)) if quick else faces[0].sampler
         return np.concatenate(list(sampler.draw(torch.cat([face.latent for face in faces]))))
 
     def save(self, faces: Sequence[Face], path: Path, columns: int | None = None) -> None:
-        """Write a face as it is, or faces as a grid, with their recipe, as `generate.py` does."""
+        """Write one face, or several as a grid, with their recipe, as `generate.py` does."""
         pixels = self.pixels(faces)
         known = [face.seed for face in faces if face.seed is not None]
         latents = torch.cat([face.latent for face in faces])
@@ -259,19 +266,23 @@ class Studio:
         images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels, columns), path, recipe.text())
 
     def command(self, name: str, *words: str) -> str:
-        """What generates the same in a terminal."""
+        """Return the terminal command that generates the same."""
         of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.path(name))}"]
         other = ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
         return " ".join(["python generate.py", *of, *words, *other])
 
 
 def playing(sampler: Sampler) -> Sampler:
-    """A generator without what only chooses among its faces, for faces that may outlast its file."""
+    """Return a generator without its discriminator and requested classes, for faces that may outlive its file."""
     return dataclasses.replace(sampler, discriminator=None, asked={})
 
 
 def alike(faces: Sequence[Face]) -> None:
-    """Check that faces are of one generator; a ConfigError where they are not, or where there are none."""
+    """Check that there are faces and that all are of one generator.
+
+    Raises:
+        ConfigError: there are none, or they are of several generators.
+    """
     if not faces:
         raise ConfigError("no face is pinned; click one and pin it")
     if len({face.sampler.digest for face in faces}) > 1:
@@ -282,7 +293,11 @@ def alike(faces: Sequence[Face]) -> None:
 
 
 def place(faces: Sequence[Face], word: str) -> int:
-    """The index of the place that is counted from 1 on; a ConfigError where there is none."""
+    """Return the index of a face from its number, which counts from 1.
+
+    Raises:
+        ConfigError: there is no face of that number.
+    """
     number = int(word) if word.isdecimal() and len(word) < 9 else 0
     if not 1 <= number <= len(faces):
         raise ConfigError(f"no face is pinned at {word[:40]!r}; there are {len(faces)}, from 1 on")
@@ -290,7 +305,7 @@ def place(faces: Sequence[Face], word: str) -> int:
 
 
 def named(faces: Sequence[Face], places: Sequence[int]) -> tuple[list[str], list[str]]:
-    """How a command names faces, by seeds where that is enough, else by saved files; and its other options."""
+    """Return how a command refers to faces, by seed if that is enough, else by saved file, and its other options."""
     drawn = {tuple(face.drawn) for face in faces if face.seed is not None}
     common = drawn.pop() if len(drawn) == 1 else ()
     names = [

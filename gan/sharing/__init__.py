@@ -1,1 +1,1 @@
-"""Generators for others: ONNX, the layout of the Hugging Face hub, a web page that draws by itself."""
+"""Export of generators: as an ONNX file, or as a self-contained web page."""

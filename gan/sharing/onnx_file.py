@@ -1,4 +1,4 @@
-"""A generator as an ONNX file, for other programs and languages."""
+"""Export of a generator to ONNX, for other programs and languages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ from gan.quality.sampling import Sampler
 from model import Generator
 
 OPSET = 20
-CHECKED = 64  # seeds whose faces are compared
-FARTHEST = {False: 1e-3, True: 0.2}  # how far a number of them may be off, in single and in half precision
+CHECKED = 64  # number of seeds whose faces are compared
+FARTHEST = {False: 1e-3, True: 0.2}  # maximum absolute error of a value, in single and in half precision
 NEEDED = "--to=onnx needs the packages onnx, onnxscript and onnxruntime; pip install -r requirements-extra.txt"
 
 
 class Truncated(nn.Module):
-    """z (N, nz), standard normal, truncation (), codes (N, K) where there are classes -> faces (N, C, S, S) float32."""
+    """The exported module: a generator with truncation.
+
+    It maps z (N, nz), standard normal, truncation (), and, if there are classes, codes (N, K) to faces (N, C, S, S)
+    float32.
+    """
 
     def __init__(self, generator: Generator, half: bool) -> None:
         super().__init__()
@@ -45,12 +49,12 @@ class Truncated(nn.Module):
 
 
 def write(sampler: Sampler, path: Path, half: bool) -> None:
-    """Write a generator that takes any number of latents, and check the file.
+    """Write a generator that accepts any number of latents, and check the ONNX model.
 
     Args:
         sampler: the generator, on the CPU.
         path: the file.
-        half: whether weights and maps are of half precision; inputs and faces are of single precision all the same.
+        half: whether weights and feature maps use half precision; inputs and faces use single precision either way.
 
     Raises:
         ConfigError: a package is missing.
@@ -58,8 +62,8 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
     """
     try:
         import onnx
-        import onnxruntime  # noqa: F401 - what the file is compared with
-        import onnxscript  # noqa: F401 - what torch exports with
+        import onnxruntime  # noqa: F401 - needed by `compared`
+        import onnxscript  # noqa: F401 - needed by torch.onnx.export
     except ImportError as error:
         raise ConfigError(NEEDED) from error
     generator, columns = cast(Generator, sampler.generator), len(sampler.classes.vocabulary)
@@ -69,7 +73,7 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
         given = (*given, torch.ones(2, columns, dtype=torch.long))
         shapes["codes"] = {0: torch.export.Dim("n")}
     with warnings.catch_warnings(), _silent():
-        warnings.simplefilter("ignore")  # of torch's own deprecations
+        warnings.simplefilter("ignore")  # deprecation warnings from torch itself
         program = torch.onnx.export(
             Truncated(generator, half).eval(),
             given,
@@ -92,7 +96,7 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what torch's exporter says from the terminal: it speaks to developers."""
+    """Suppress the output of torch's exporter, which is meant for developers."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -104,18 +108,20 @@ def _silent() -> Iterator[None]:
 
 
 def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, float]:
-    """Compare a file with PyTorch: the largest difference of any number of 64 faces, and faces per second of both.
+    """Compare an ONNX file with PyTorch on 64 faces.
 
-    The speeds are medians of five batches each, in turn: the file's first.
+    Returns:
+        The largest absolute difference of any value, and the faces per second of ONNX Runtime and of PyTorch. Each
+        speed is the median of five batches after one to warm up; the two take turns.
 
     Raises:
-        ConfigError: the file draws other faces.
+        ConfigError: the faces differ by more than the tolerance.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors; its warnings are for developers
+    options.log_severity_level = 3  # errors only; the warnings are meant for developers
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     plain = latent.latents(range(CHECKED), sampler.model.nz)
     given = {"z": plain.numpy(), "truncation": np.array(0.8, np.float32)}
@@ -138,5 +144,5 @@ def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, fl
             f"{path}: ONNX Runtime draws other faces than PyTorch, numbers differ by {furthest:.2g}; do not use it, "
             "and try other versions of onnx and onnxruntime"
         )
-    speeds = [CHECKED / statistics.median(some[1:]) for some in taken]  # the first is slower
+    speeds = [CHECKED / statistics.median(some[1:]) for some in taken]  # without the warm-up
     return furthest, speeds[0], speeds[1]

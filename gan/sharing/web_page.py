@@ -1,7 +1,7 @@
-"""A generator as one web page that draws faces by itself, in any browser and without a network.
+"""Export of a generator to a self-contained web page that generates faces in any browser, offline.
 
-Everything is in the file: the weights, and TensorFlow.js, which computes. The page draws the same face for a seed as
-`generate.py` does, up to rounding.
+The file contains the weights and TensorFlow.js, which runs the network. For a seed, the page generates the same face
+as `generate.py`, up to rounding.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CORE, WASM, BINARY = RUNTIME = tuple(
 @tensorflow/tfjs-backend-wasm 4.22.0 dist/tfjs-backend-wasm-simd.wasm tfjs-backend-wasm-simd.wasm 77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b
 """.strip().splitlines()  # noqa: E501
 )
-"""What computes on the page: 0.3 MB compressed (Apache-2.0)."""
+"""TensorFlow.js, which runs the network on the page: 0.3 MB compressed (Apache-2.0)."""
 GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
-BOTH = (3, 1), (2, 0)  # places of such a kernel that reach an even pixel, and an odd one
+BOTH = (3, 1), (2, 0)  # kernel indices that contribute to an even and to an odd output pixel
 
 Operation = dict[str, Any]
-Adder = Callable[[Tensor], int]  # stores a tensor, and says which it is
+Adder = Callable[[Tensor], int]  # stores a tensor and returns its index
 
 
 class Weights:
-    """Tensors, one after the other in bytes, and where each begins.
+    """Tensors, serialised one after the other, and a description of each.
 
-    Those of two and more dimensions are kept as half-precision numbers, or as whole ones from -127 to 127 with a
-    scale for each place of the last dimension; the others in full precision.
+    Tensors of two or more dimensions are stored as float16, or as int8 from -127 to 127 with a scale for each index of
+    the last dimension; the others are stored as float32.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -55,7 +55,7 @@ class Weights:
         self.described: list[dict[str, Any]] = []
 
     def add(self, tensor: Tensor) -> int:
-        """Store a tensor; returns its number."""
+        """Store a tensor and return its index."""
         array, scale = tensor.detach().cpu().float().numpy(), None
         if array.ndim > 1 and self.stored == "int8":
             scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / 127
@@ -72,9 +72,9 @@ class Weights:
 
 
 def operations(generator: Generator, add: Adder) -> list[Operation]:
-    """A generator's layers as what page.html computes: on maps (N, R, R, C), from a latent (N, nz) on."""
+    """Translate a generator's layers to operations of page.html, on a latent (N, nz) and then on maps (N, R, R, C)."""
     first, *others = generator.main
-    weight = cast(nn.ConvTranspose2d, first).weight.permute(0, 2, 3, 1)  # (nz, R, R, C): on one pixel it is a product
+    weight = cast(nn.ConvTranspose2d, first).weight.permute(0, 2, 3, 1)  # (nz, R, R, C): a matrix product on one pixel
     _, side, _, width = weight.shape
     return [{"op": "dense", "weight": add(weight.flatten(1)), "side": side, "width": width}, *_layers(others, add)]
 
@@ -111,7 +111,7 @@ def _layers(layers: Iterable[nn.Module], add: Adder) -> list[Operation]:
             if isinstance(layer, NearestConv):
                 kernel = (kernel.flatten(2) @ layer.spread.T).unflatten(2, (4, 4))
             if isinstance(layer, NearestConv) or (layer.kernel_size, layer.stride, layer.padding) == GROWS:
-                # For each of the four pixels that come from one a kernel of 2 x 2: a quarter of a deconvolution's work.
+                # A 2 x 2 kernel for each of the four output pixels of an input pixel: a quarter of a deconvolution.
                 scale, shift = _affine(taken(nn.BatchNorm2d))
                 four = [kernel[:, :, rows][:, :, :, columns].permute(2, 3, 0, 1) for rows in BOTH for columns in BOTH]
                 weight = torch.cat([one * scale for one in four], 3)
@@ -129,7 +129,7 @@ def _layers(layers: Iterable[nn.Module], add: Adder) -> list[Operation]:
 
 
 def _affine(norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
-    """What BatchNorm multiplies with and adds, (C,); 1 and 0 without one."""
+    """Return the scale and the shift (C,) of a BatchNorm in eval mode; 1 and 0 if there is none."""
     if norm is None:
         return torch.ones(()), torch.zeros(())
     assert norm.running_var is not None
@@ -139,15 +139,15 @@ def _affine(norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
 
 
 def write(sampler: Sampler, path: Path, stored: Stored) -> None:
-    """Write the page of a generator.
+    """Write the web page of a generator.
 
     Args:
         sampler: the generator.
         path: the file.
-        stored: how weights are kept.
+        stored: format of the weights, "int8" or "fp16".
 
     Raises:
-        ConfigError: what computes on the page cannot be fetched, or a layer is not known.
+        ConfigError: TensorFlow.js cannot be fetched, or the page does not support a layer.
         OSError: the file cannot be written.
     """
     runtime = fetched()
@@ -171,7 +171,7 @@ def write(sampler: Sampler, path: Path, stored: Stored) -> None:
         "CORE": (runtime / CORE.place).read_text("utf-8"),
         "WASM": (runtime / WASM.place).read_text("utf-8"),
         "BINARY": base64.b64encode(binary).decode(),
-        "DESCRIBED": json.dumps(described).replace("<", "\\u003c"),  # the last: it holds names of somebody else
+        "DESCRIBED": json.dumps(described).replace("<", "\\u003c"),  # last: a class name may contain a placeholder
     }
     page = TEMPLATE.read_text("utf-8")
     for name, content in parts.items():
@@ -181,10 +181,10 @@ def write(sampler: Sampler, path: Path, stored: Stored) -> None:
 
 
 def fetched() -> Path:
-    """The folder of what computes on the page, fetched once and kept in the user's cache.
+    """Return the folder of TensorFlow.js in the user's cache, after fetching it if needed.
 
     Raises:
-        ConfigError: it is not there and cannot be fetched.
+        ConfigError: TensorFlow.js is not in the cache and cannot be fetched.
     """
     folder = npm.cache("web-page")
     try:
