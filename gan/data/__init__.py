@@ -1,4 +1,4 @@
 """Data: finding, reading, cleaning, packing and batching pictures, and the synthetic faces.
 
-No networks, and nothing that is learned, belong here.
+Networks and anything else that is learned do not belong here.
 """

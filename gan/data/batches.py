@@ -1,4 +1,4 @@
-"""Batches of faces on the device. Apart from `faces`, whose decoding processes must not load torch."""
+"""Batches of faces on the device. A module apart from `faces`, because decoding processes must not import torch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gan.device import has_room, layout, send
 from gan.images import to_tensor
 from gan.latent import stream
 
-LOT = 4096  # faces copied to the device at a time
+LOT = 4096  # number of faces copied to the device at a time
 
 
 class Batches:
-    """The faces of each step: every face once an epoch, in an order that is a function of (seed, epoch).
+    """The batches of training faces: every face once per epoch, in an order that depends only on (seed, epoch).
 
-    A batch may span two epochs, so no face is left out and none comes twice. `chosen` are the indices of the faces to
-    train on, (n,); a GPU with room keeps them all. `flip` is the probability that a face is mirrored. `part` selects
-    the faces of each batch to return where several devices share it. `codes` are the classes of the pack's faces,
-    (N, K), see `gan.classes`.
+    A batch may span two epochs, so that no face is left out or repeated. `chosen` are the indices of the faces to train
+    on, (n,); if the GPU has room, they all stay on it. `flip` is the probability that a face is mirrored. `part` is the
+    slice of each batch to return, for several devices that share it. `codes` are the classes of the pack's faces,
+    (N, K); see `gan.classes`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Batches:
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
             self.resident = torch.empty(len(chosen), *pack.pixels.shape[1:], dtype=torch.uint8, device=device)
-            for start in range(0, len(chosen), LOT):  # never all of them in memory twice
+            for start in range(0, len(chosen), LOT):  # in parts, so that memory never holds a second copy of all
                 lot = pack.read(chosen[start : start + LOT])
                 self.resident[start : start + len(lot)] = torch.from_numpy(lot)
         codes = np.zeros((len(pack.pixels), 0), np.int64) if codes is None else codes
@@ -57,15 +57,15 @@ class Batches:
         return len(self.chosen)
 
     def steps(self, epochs: float) -> float:
-        """Steps that `epochs` epochs take, rounded up; infinite for infinitely many."""
+        """Return the number of steps in `epochs` epochs, rounded up; infinite if `epochs` is."""
         return math.inf if math.isinf(epochs) else math.ceil(epochs * len(self) / self.batch_size)
 
     def epochs(self, step: int) -> int:
-        """Complete epochs after `step` steps."""
+        """Return the number of complete epochs after `step` steps."""
         return step * self.batch_size // len(self)
 
     def indices(self, step: int) -> np.ndarray:
-        """Indices among the chosen faces of the batch of `step`, counted from 1: (batch_size,)."""
+        """Return the indices (batch_size,) into the chosen faces for the batch of `step`, which counts from 1."""
         end = step * self.batch_size
         return np.array([self._order(i // len(self))[i % len(self)] for i in range(end - self.batch_size, end)])
 
@@ -75,18 +75,18 @@ class Batches:
         return self.order
 
     def examples(self, n: int) -> np.ndarray:
-        """The first `n` faces, or all if there are fewer: (n, S, S, C), uint8."""
+        """Return the first `n` faces, or all if there are fewer: (n, S, S, C), uint8."""
         return self.pixels[self.chosen[:n]]
 
     def classes(self, step: int) -> Tensor:
-        """The classes of the batch of `step`, or of its part: (batch_size, K), int64, on the device."""
+        """Return the classes of the batch of `step`, or of its part: (batch_size, K), int64, on the device."""
         return send(self.codes[torch.from_numpy(self.indices(step)[self.part])], self.device)
 
     def __call__(self, step: int) -> Tensor:
-        """The batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device.
+        """Return the batch of `step`, or its part: (batch_size, C, S, S) in [-1, 1] on the device.
 
         Raises:
-            DataError: the pack was changed, see `Pack.read`.
+            DataError: the pack was changed; see `Pack.read`.
         """
         indices = self.indices(step)[self.part]
         if self.resident is not None:

@@ -1,6 +1,6 @@
-"""Clean a pile of pictures: find defects, duplicates and outliers, and cut faces from the rest.
+"""Clean a collection of pictures: find defects, duplicates and outliers, and crop faces from the rest.
 
-Imports no torch: every process that reads pictures imports this module and must start fast.
+This module does not import torch: every process that reads pictures imports it and must start fast.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from config import DataError, PrepareConfig
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, square, upright
 from gan.files import printable
 
-SIZE = 96  # height and width at which pictures are inspected, pixels: the size that the encoder was trained on
+SIZE = 96  # height and width in pixels at which pictures are inspected; the encoder was trained at this size
 
-# Kinds of findings. The first three and `faceless` are always left out; the user may keep any other.
+# Kinds of findings. Pictures of the first three and of `faceless` are always left out; the user may keep the others.
 KINDS = {
     "refused": "not read: it unpacks to far more than a picture, has a password, or lies outside the source",
     "unreadable": "not a picture of a known format, or damaged",
@@ -52,26 +52,26 @@ NEVER = ("refused", "unreadable", "truncated")  # kinds of pictures that could n
 MOST_PIXELS = 2**26
 NARROW = 2.0
 
-# Limits at 96 pixels, of 256 shades.
-GREY = 12  # 98 % of a grey picture's pixels are less colourful
-DARK = 44  # 95 % of a dark picture's pixels are darker
-FLAT = 4.0  # the brightness of a blank picture deviates by less, or
-SMOOTH = 3.0  # 99 % of its steps between neighbouring pixels are smaller
+# Thresholds at 96 x 96 pixels, on a scale of 0 to 255.
+GREY = 12  # grey: the channels of 98 % of the pixels differ by less
+DARK = 44  # dark: 95 % of the pixels are darker
+FLAT = 4.0  # blank: the standard deviation of the brightness is smaller, or
+SMOOTH = 3.0  # blank: 99 % of the differences between neighbouring pixels are smaller
 
 # Near duplicates.
-BITS = 10  # of 64 in which their hashes differ at most
-CORRELATION = 0.94  # of their brightness at 16 pixels, at least
-TINT = 20  # difference of their mean colours at most
-BLOCK = 2**23  # pairs of pictures compared at a time
+BITS = 10  # maximum number of the 64 bits in which their hashes differ
+CORRELATION = 0.94  # minimum correlation of their brightness at 16 x 16 pixels
+TINT = 20  # maximum difference of their mean colours, in any channel
+BLOCK = 2**23  # number of pairs compared at a time
 
 # Outliers.
-OUTLYING, NEAREST = 6.0, 20  # so many deviations above the median distance to the twentieth neighbour
-LEAST = 200  # pictures at least; among fewer no outliers are looked for
+OUTLYING, NEAREST = 6.0, 20  # deviations above the median, of the distance to the neighbour of this rank
+LEAST = 200  # minimum number of pictures for a search for outliers
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A picture of a source: a file, or a member of a zip. `called` is the member's name as its author wrote it."""
+    """A picture of a source: a file or a member of a zip. `called` is the member's name with its encoding repaired."""
 
     root: Path
     name: str
@@ -80,17 +80,17 @@ class Picture:
 
     @property
     def path(self) -> Path:
-        """Path of the file."""
+        """The path of the file."""
         return self.root / self.name
 
     @property
     def about(self) -> str:
-        """Its name in messages and reports."""
+        """The name in messages and reports."""
         return printable(f"{self.path}/{self.called}" if self.member else str(self.path))
 
     @property
     def folder(self) -> str:
-        """Its folder in the source, which may be its class."""
+        """The folder in the source, which may serve as the class."""
         inside = PurePosixPath(self.called.replace("\\", "/")).parent.parts
         parts = [plain_name(part) for part in (*PurePosixPath(self.name).parent.parts, *inside) if part != "."]
         if len(parts) > 6:
@@ -100,31 +100,31 @@ class Picture:
 
 @dataclasses.dataclass
 class Candidate:
-    """A face that could be cut from a picture, and what was found about it."""
+    """A face that could be cropped from a picture, and the findings about it."""
 
     picture: Picture
-    kind: str = ""  # what is wrong with it, of `KINDS`; empty if nothing was found
+    kind: str = ""  # a key of `KINDS`; empty if nothing is wrong
     why: str = ""  # details, or the picture that it duplicates
-    size: tuple[int, int] = (0, 0)  # width and height of the cut, pixels
+    size: tuple[int, int] = (0, 0)  # width and height of the crop in pixels
     box: tuple[int, int, int, int] | None = None  # left, top, right, bottom in the upright picture; None is all of it
     digest: bytes = b""  # of its pixels; empty if it could not be read
-    hashes: tuple[int, int] = (0, 0)  # perceptual hashes of it and of its mirror image
+    hashes: tuple[int, int] = (0, 0)  # perceptual hashes of the crop and of its mirror image
     brightness: bytes = b""  # at 16x16 pixels, standardised, float16
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
-    animated: bool = False  # it is the first frame of several; the others are left out
-    faults: dict[str, str] = dataclasses.field(default_factory=dict)  # each defect of it by itself, with details
+    animated: bool = False  # whether it is the first of several frames; the others are ignored
+    faults: dict[str, str] = dataclasses.field(default_factory=dict)  # details of each defect found in the crop alone
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
-    """List the pictures of folders, zips and single files, except in `out`. Reads only the directories of zips.
+    """List the pictures of folders, zips and single files, except those in `out`.
 
-    Links that lead out of a source are not followed. Returns the pictures, in order; the refused and unreadable ones;
-    and the number of other files.
+    Of a zip, only the central directory is read. Links that lead out of a source are not followed. Returns the
+    pictures, in order; the refused and unreadable ones; and the number of other files.
 
     Raises:
         DataError: a source does not exist or cannot be read.
     """
-    found: dict[tuple[str, str], Picture] = {}  # by what they are: sources may overlap
+    found: dict[tuple[str, str], Picture] = {}  # by real path and member: sources may overlap
     refused: dict[tuple[str, str], Candidate] = {}
     others: dict[str, None] = {}
     for given in sources:
@@ -156,7 +156,7 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
 
 
 def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
-    """The files below a folder, in order; links that lead out of it are refused."""
+    """Yield the files below a folder, in order; links that lead out of it are added to `refused`."""
     inside = Path(os.path.realpath(root))
 
     def leaves(path: str, name: str) -> bool:
@@ -177,7 +177,7 @@ def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
             for name in here
             if not same_file(path := os.path.join(folder, name), out)
             and not leaves(path, str(below / name))
-            and not os.path.islink(path)  # what it leads to is found there
+            and not os.path.islink(path)  # its target lies in the source, too, and is listed there
         ]
         for name in sorted(filter(is_visible, names)):
             if not leaves(os.path.join(folder, name), str(below / name)):
@@ -185,7 +185,7 @@ def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:
-    """Whether two paths lead to the same file or folder."""
+    """Return whether two paths lead to the same file or folder."""
     try:
         return os.path.samefile(one, other)
     except (OSError, ValueError):
@@ -193,9 +193,9 @@ def same_file(one: str | Path, other: str | Path) -> bool:
 
 
 def _members(archive: Picture) -> tuple[list[Picture], list[Candidate], list[str]]:
-    """The pictures in a zip, the refused ones, and the names of other files."""
+    """Return the pictures in a zip, the refused ones, and the names of other files."""
     try:
-        source(archive.path, "")  # no pipe, which would wait for ever
+        source(archive.path, "")  # rejects pipes, which would block forever
         with zipfile.ZipFile(archive.path) as opened:
             infos = {info.filename: info for info in opened.infolist() if not info.is_dir()}
     except Exception as error:
@@ -217,16 +217,16 @@ def _members(archive: Picture) -> tuple[list[Picture], list[Candidate], list[str
 
 
 def _called(info: zipfile.ZipInfo) -> str:
-    """A member's name as its author wrote it. Some programs of macOS and Chinese Windows do not state its encoding."""
+    """Return a member's name with its encoding repaired: some programs of macOS and Chinese Windows do not state it."""
     if not info.flag_bits & 0x800:
-        for encoding in ("utf-8", "gb2312"):  # not all of GBK, which western names could be read as
+        for encoding in ("utf-8", "gb2312"):  # not GBK, as which western names could be misread
             with contextlib.suppress(UnicodeError):
                 return info.filename.encode("cp437").decode(encoding)
     return info.filename
 
 
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
-    """Why a zip's member must not be read; empty if it may."""
+    """Return the reason why a zip's member must not be read, or an empty string if it may be."""
     if ".." in parts or parts[0] == "" or re.match("[A-Za-z]:", parts[0]):
         return "its name leads out of the zip"
     if stat.S_ISLNK(info.external_attr >> 16):
@@ -239,16 +239,16 @@ def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
 
 
 def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Candidate], bytes]:
-    """Inspect some pictures, each by itself: the candidates, in order, at least one for each picture.
+    """Inspect pictures one by one. Return their candidates, in order, at least one for each picture.
 
-    Also returns the pixels at 96x96, RGB, of those with a digest.
+    Also return the pixels, at 96x96 in RGB, of the candidates that have a digest.
     """
     found: list[tuple[Candidate, bytes]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for picture in pictures:
             try:
-                found += list(_inspect(picture, config))  # all of its faces, or none
+                found += list(_inspect(picture, config))  # a list, to add all of its faces or none
             except Exception as error:
                 ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
                 found.append((Candidate(picture, "truncated" if ends else "unreadable", reason(error)), b""))
@@ -262,11 +262,11 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
             yield Candidate(picture, "refused", what, (width, height)), b""
             return
-        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # phones keep two views of one picture
+        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # an MPO has two views of one picture
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
-        with contextlib.suppress(Exception):  # as `upright`
-            if image.getexif().get(0x0112) in (5, 6, 7, 8):  # a quarter turn
+        with contextlib.suppress(Exception):  # as in `upright`
+            if image.getexif().get(0x0112) in (5, 6, 7, 8):  # orientations with a quarter turn
                 width, height = height, width
         shown = upright(image).convert("RGB")
     whole = square((width, height)) if config.centre else None
@@ -275,7 +275,7 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         yield Candidate(picture, "faceless", "", (width, height)), b""
     for box in boxes:
         part, size = shown, (width, height)
-        if box is not None:  # in the picture itself; what is shown of a large JPEG is smaller
+        if box is not None:  # in pixels of the full picture; a large JPEG may have been decoded at a smaller size
             across, down = shown.width / width, shown.height / height
             left, right = round(box[0] * across), round(box[2] * across)
             part = shown.crop((left, round(box[1] * down), right, round(box[3] * down)))
@@ -299,7 +299,7 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
     file = source(picture.path, picture.member)
     if isinstance(file, Path) and (size := file.stat().st_size) > LARGEST_MEMBER:
         raise ValueError(f"{size / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # checked by the caller, before anything is decoded
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # the caller checks it before decoding
     try:
         with Image.open(file, formats=FORMATS) as image:
             yield image
@@ -308,7 +308,10 @@ def _opened(picture: Picture) -> Iterator[Image.Image]:
 
 
 def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], config: PrepareConfig) -> dict[str, str]:
-    """Defects of a picture by itself, with details, from its pixels at 96x96 and its sizes; the worst first."""
+    """Return the defects of a single crop, with details, the worst first.
+
+    `array` has its pixels at 96x96, `size` is its size, and `whole` is the size of the picture.
+    """
     found: dict[str, str] = {}
     brightness = array.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
@@ -329,13 +332,13 @@ def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], co
 
 
 def _lost(array: np.ndarray) -> float:
-    """The share of rows at the bottom that are plain grey or black, as decoders leave what a file does not hold.
+    """Return the share of rows at the bottom that are plain grey or black, as decoders fill in for missing data.
 
-    At least an eighth of the picture, else 0.
+    The share is 0 if it is less than an eighth, or if the top of the picture has the same colour.
     """
     for filled in (128, 0):
         if np.abs(array[: len(array) // 12].astype(np.int16) - filled).max() <= 1:
-            continue  # bars above and below
+            continue  # letterbox bars
         lost = np.asarray(np.abs(array.astype(np.int16) - filled).max((1, 2)) <= 1)[::-1]
         rows = len(lost) if lost.all() else int(lost.argmin())
         if rows >= len(lost) // 8:
@@ -351,7 +354,7 @@ def check_cascade(path: Path) -> None:
     """Check that faces can be detected.
 
     Raises:
-        DataError: OpenCV is not installed, or the file is no cascade.
+        DataError: OpenCV is not installed, or the file is not a cascade.
     """
     where = (
         "for anime faces there is lbpcascade_animeface.xml of github.com/nagadomi/lbpcascade_animeface; for people "
@@ -376,7 +379,7 @@ def _detector(path: str) -> Any:
     import cv2
 
     detector = cv2.CascadeClassifier(path)
-    if detector.empty():  # it may be OpenCV, which opens no file on Windows whose path has signs of another language
+    if detector.empty():  # perhaps only because OpenCV on Windows cannot open paths with foreign characters
         text = Path(path).read_text(encoding="utf-8")
         file = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
         detector.read(file.getFirstTopLevelNode())
@@ -384,7 +387,7 @@ def _detector(path: str) -> Any:
 
 
 def _faces(image: Image.Image, cascade: Path, margin: float, min_size: int) -> list[tuple[int, int, int, int]]:
-    """Boxes of the faces that the cascade detects, with their margins, inside the picture, from left to right."""
+    """Return the boxes of the faces that the cascade detects, with margins, inside the picture, from left to right."""
     import cv2
 
     grey = cv2.equalizeHist(np.asarray(image.convert("L")))
@@ -402,11 +405,11 @@ def _faces(image: Image.Image, cascade: Path, margin: float, min_size: int) -> l
 def mark_duplicates(candidates: Sequence[Candidate]) -> None:
     """Mark all but the largest of each group of duplicates (equal pixels) and near duplicates (similar hashes).
 
-    Candidates with another finding are left alone. Time grows with the square of their number: 4 s for 30,000, 18 s for
-    60,000. Memory does not.
+    Candidates with another finding are skipped. The time is quadratic in their number, 4 s for 30,000 and 18 s for
+    60,000; the memory is not.
     """
     clean = [face for face in candidates if not face.kind]
-    clean.sort(key=lambda face: -face.size[0] * face.size[1])  # the largest is kept; of equals the first
+    clean.sort(key=lambda face: -face.size[0] * face.size[1])  # keep the largest, and the first of equal ones
     first: dict[bytes, Candidate] = {}
     for face in clean:
         kept = first.setdefault(face.digest, face)
@@ -435,7 +438,7 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
 
 
 def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> None:
-    """Mark candidates that are far from all others; `distances` are of each to its `NEAREST`-th neighbour, (N,)."""
+    """Mark candidates far from all others, given the distance of each to its `NEAREST`-th neighbour, (N,)."""
     usual = np.median(distances)
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
     for face, distance in zip(candidates, distances, strict=True):
@@ -444,7 +447,7 @@ def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> Non
 
 
 def name_of(face: Candidate) -> str:
-    """The file that a face is written to, below the output folder; its name ends in digits of the content's digest."""
+    """Return the path of a face's file below the output folder; it ends in a hash of the pixels, folder and box."""
     picture = face.picture
     original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
     key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
@@ -453,12 +456,15 @@ def name_of(face: Candidate) -> str:
 
 
 def copied(face: Candidate) -> bool:
-    """Whether the file is copied as it is."""
+    """Return whether the picture's file is copied unchanged."""
     return face.box is None and not face.animated
 
 
 def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Cut faces and write each into a folder under its name: SHA-256 of each, reasons where one cannot be read again.
+    """Crop faces and write each into a folder under its name.
+
+    Returns:
+        The SHA-256 of each file, and the reason for each face whose picture can no longer be read, both by name.
 
     Raises:
         OSError: a file cannot be written.
@@ -468,7 +474,7 @@ def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[st
     for name, face in faces:
         try:
             data = content(face)
-        except Exception as error:  # it has changed since it was inspected, say
+        except Exception as error:  # for example, the picture has changed since it was inspected
             lost[name] = reason(error)
             continue
         digests[name] = hashlib.sha256(data).hexdigest()
@@ -478,18 +484,18 @@ def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[st
 
 
 def row(name: str, face: Candidate, digest: str) -> dict[str, Any]:
-    """A face's row of the manifest."""
+    """Return a face's row of the manifest."""
     about = {"file": name, "sha256": digest, "source": place(face), "box": face.box}
     return {**about, "width": face.size[0], "height": face.size[1]}
 
 
 def place(face: Candidate) -> str:
-    """Where a face's picture lies, for a manifest that is read again from another folder."""
+    """Return the absolute path of a face's picture, since a manifest may be read from another working directory."""
     return os.path.abspath(face.picture.about)
 
 
 def content(face: Candidate) -> bytes:
-    """The bytes of a face's file."""
+    """Return the bytes of a face's file."""
     file = source(face.picture.path, face.picture.member)
     data = file.read_bytes() if isinstance(file, Path) else file.getvalue()
     if copied(face):
@@ -504,14 +510,17 @@ def content(face: Candidate) -> bytes:
 
 
 def thumbnail(pixels: np.ndarray) -> bytes:
-    """Pixels (S, S, 3) -> a JPEG file, for a report."""
+    """Encode pixels (S, S, 3) as a JPEG of 64x64 pixels for the report."""
     file = io.BytesIO()
     Image.fromarray(pixels).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
     return file.getvalue()
 
 
 def plain_name(name: str) -> str:
-    """A name that every file system takes: letters, digits and dashes. A checksum keeps changed names apart."""
+    """Return a name that is valid on every file system, of letters, digits, dashes and underscores.
+
+    If more than spaces was replaced, a checksum keeps different names apart.
+    """
     name = unicodedata.normalize("NFC", name)
     plain = re.sub(r"[^\w\-]+", "_", name)[:60]
     if re.fullmatch(r"_*|con|prn|aux|nul|com\d|lpt\d", plain, re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""The report of `prepare.py` as one self-contained page: counts, thumbnails, sizes, colours."""
+"""The report of `prepare.py`, a self-contained HTML page with counts, thumbnails, sizes and colours."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 from gan.data.cleaning import KINDS, Candidate, name_of
 
 TITLE = "<title>Faces prepared</title>"
-SHOWN = 24  # thumbnails of each kind at most
-COLOURS = 240  # mean colours shown at most
+SHOWN = 24  # maximum number of thumbnails of each kind
+COLOURS = 240  # maximum number of mean colours
 DUPLICATES = "duplicate", "near_duplicate"
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -86,9 +86,12 @@ small, .quiet { color: #666; } svg { max-width: 100%; height: auto; }
 
 
 def page(result: Mapping[str, Any], candidates: Sequence[Candidate], thumbnail: Callable[[int], bytes | None]) -> str:
-    """The report as HTML. `result` is what the JSON file holds; `candidates` are all that were inspected.
+    """Return the report as HTML.
 
-    `thumbnail` returns a JPEG file for an index in `candidates`, or None where there is nothing to show.
+    Args:
+        result: the content of the JSON report.
+        candidates: all inspected candidates.
+        thumbnail: returns the JPEG of an index in `candidates`, or None if there is nothing to show.
     """
     copied = {face.why for face in candidates if face.kind in DUPLICATES}
     originals = {
@@ -129,7 +132,7 @@ def page(result: Mapping[str, Any], candidates: Sequence[Candidate], thumbnail: 
 
 
 def sizes(kept: Sequence[Candidate]) -> list[tuple[str, int, float]]:
-    """A histogram of the shorter sides: label, number and height of each bar."""
+    """Return a histogram of the shorter sides: the label, count and height of each bar."""
     edges = [0, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2**31]
     numbers = np.histogram([min(face.size) for face in kept], edges)[0]
     labels = [f"{low}–{high - 1}" for low, high in itertools.pairwise(edges[:-1])]
@@ -137,6 +140,6 @@ def sizes(kept: Sequence[Candidate]) -> list[tuple[str, int, float]]:
 
 
 def colours(kept: Sequence[Candidate]) -> list[str]:
-    """Some of the mean colours in hexadecimal, sorted by hue."""
+    """Return up to `COLOURS` of the mean colours in hexadecimal, sorted by hue."""
     found = sorted((face.colour for face in kept), key=lambda rgb: colorsys.rgb_to_hsv(*(c / 255 for c in rgb)))
     return [bytes(found[round(i)]).hex() for i in np.linspace(0, len(found) - 1, min(COLOURS, len(found)))]

@@ -1,6 +1,6 @@
-"""Find, decode and resize faces once into a pack, a memory-mapped uint8 array that later runs open at once.
+"""Packs: faces that are decoded and resized once into a memory-mapped uint8 array, which later runs open instantly.
 
-Imports no torch: every process that decodes imports this module and must start fast.
+This module does not import torch: every decoding process imports it and must start fast.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ except ImportError:  # Windows
 
 PACK_VERSION = 1
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
-LEAST_TO_HOLD_OUT = 2000  # faces
-UNUSED_DAYS = 30  # a pack that nobody has opened for so long is deleted
+LEAST_TO_HOLD_OUT = 2000  # minimum number of faces for a holdout split
+UNUSED_DAYS = 30  # packs not opened for this many days are deleted
 GIVE = "give another folder, or `synthetic` for synthetic faces"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
 Picture = tuple[str, str]  # path below the data path, and the member if that is a zip, else ""
-Rejected = tuple[str, str]  # the printable name of a file that cannot be read, and why
-Shape = tuple[int, int, int]  # of a face: height, width, channels
+Rejected = tuple[str, str]  # the printable name of an unreadable file, and the reason
+Shape = tuple[int, int, int]  # height, width and channels of a face
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,28 +59,28 @@ class Pack:
     hashes: np.ndarray  # (N,), uint32, crc32 of each face's pixels
     rejected: int  # files skipped, listed in the folder's rejected.txt
     folder: Path
-    # Features of the faces that cannot be written to the folder, by file name.
+    # Features of the faces by file name, kept here if they cannot be written to the folder.
     unkept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that identify these faces at this size, wherever they are stored."""
+        """A hash of 16 hexadecimal digits that identifies these faces at this size, wherever they are stored."""
         return hashlib.sha256(b"%d:" % self.pixels.shape[1] + self.hashes.astype("<u4").tobytes()).hexdigest()[:16]
 
     @property
     def many(self) -> bool:
-        """Whether there are enough faces to hold some out."""
+        """True if there are enough faces to hold some out."""
         return len(self.hashes) >= LEAST_TO_HOLD_OUT
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Read faces, and compare them with what was packed: (len(indices), S, S, C), uint8.
+        """Read faces and verify their checksums: (len(indices), S, S, C), uint8.
 
         Raises:
-            DataError: they were changed, or the file is shorter now, which would end a process that reads it at once.
+            DataError: the faces were changed, or the file was truncated, so that reading it would crash the process.
         """
         path = self.folder / "faces.npy"
         cut = False
-        with contextlib.suppress(OSError):  # a deleted file is still there for who has opened it
+        with contextlib.suppress(OSError):  # a deleted file remains readable while it is open
             cut = path.stat().st_size < self.pixels.nbytes
         faces = self.pixels[:0] if cut else self.pixels[indices]
         if cut or [zlib.crc32(face) for face in faces] != self.hashes[indices].tolist():
@@ -91,9 +91,9 @@ class Pack:
         return faces
 
     def split(self, holdout: float) -> tuple[np.ndarray, np.ndarray]:
-        """Split the faces by hash, so that equal ones stay together; fewer than 2,000 are not split.
+        """Split the faces by hash, so that equal faces stay together; fewer than 2,000 are not split.
 
-        Returns indices to train on and indices of the share held out, int64, ascending.
+        Returns the indices of the training faces and of the held-out faces, int64, ascending.
         """
         share = holdout if self.many else 0.0
         held = self.hashes < share * 2.0**32
@@ -108,10 +108,10 @@ def open_pack(
     say: Callable[[str], None] = print,
     channels: int = 3,
 ) -> Pack:
-    """Open the pack of a data path, making it first if needed. Deletes packs that nobody has opened for a month.
+    """Open the pack of a data path, creating it first if needed, and delete packs not opened for 30 days.
 
     The data path is a folder, searched to any depth for pictures and zips of pictures; one zip; `synthetic`, the faces
-    of `gan.data.synthetic`; or a dataset of torchvision, torchvision:NAME:FOLDER. A face has 3 channels, or 1 for grey.
+    of `gan.data.synthetic`; or a torchvision dataset, torchvision:NAME:FOLDER. A face has 3 channels, or 1 for grey.
     `packs` is the folder of all packs; `num_workers` processes decode, by default one per core.
 
     Raises:
@@ -145,7 +145,7 @@ def _load(folder: Path) -> Pack:
 
 
 def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
-    """Say what is in a pack, and how to remove what is useless."""
+    """Report the content of a pack, and how to remove duplicates and unreadable files."""
     n, size = pack.pixels.shape[:2]
     kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
     say(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
@@ -154,8 +154,8 @@ def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
             f"files rejected: {pack.rejected:,}; {pack.folder / 'rejected.txt'} names them and the reasons; if the "
             f"disk or the network was at fault, delete {pack.folder}, and the next run tries them again"
         )
-    copies = n - len(np.unique(pack.hashes))  # by checksum: nothing is read
-    copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than chance makes
+    copies = n - len(np.unique(pack.hashes))  # by checksum, without reading pixels
+    copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than the expected number of hash collisions
     if copied:
         say(f"exact duplicates of other faces: {copies:,}")
     if (pack.rejected or copied) and data_path.exists():
@@ -163,9 +163,9 @@ def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
 
 
 def _hold(folder: Path) -> Callable[[], None]:
-    """Mark a pack as opened now, and lock it against deletion; the function returned releases it."""
-    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # none, only read, or the disk knows no locks
-        stack.enter_context(_locked(folder, shared=True))  # waits while it is being deleted
+    """Mark a pack as opened now, and lock it against deletion. Return a function that releases the lock."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # no such folder, read-only, or no locks here
+        stack.enter_context(_locked(folder, shared=True))  # waits while another process is deleting it
         if (folder / "pack.json").is_file():
             with contextlib.suppress(OSError):
                 os.utime(folder)
@@ -174,15 +174,15 @@ def _hold(folder: Path) -> Callable[[], None]:
 
 
 def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
-    """Delete packs that nobody has opened for a month, and the remains of killed processes; says which.
+    """Delete packs not opened for 30 days and the remains of killed processes, and report them.
 
-    A folder to which pictures are added gets a new pack each time, and nobody deletes the old ones.
+    A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever.
     """
     deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
-    for folder in sorted(packs.glob("*")):  # none where they may not be listed
+    for folder in sorted(packs.glob("*")):  # empty if the folder may not be listed
         if not re.fullmatch(r"[0-9a-f]{16}(-[0-9a-f]{8}\.tmp)?", folder.name):
             continue
-        with contextlib.suppress(OSError), _locked(folder):  # somebody uses it, or it cannot be deleted
+        with contextlib.suppress(OSError), _locked(folder):  # skip it if it is in use or cannot be deleted
             if folder.stat().st_mtime > until:
                 continue
             of = "unfinished"
@@ -190,7 +190,7 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
                 of = f"faces from {json.loads((folder / 'pack.json').read_text())['source']}"
             content = sum(path.stat().st_size for path in folder.iterdir())
             unfinished = folder.with_name(f"{folder.name[:16]}-{secrets.token_hex(4)}.tmp")
-            folder.rename(unfinished)  # whoever comes now finds no pack rather than half of one
+            folder.rename(unfinished)  # so that other processes find no pack rather than half of one
             shutil.rmtree(unfinished)
             deleted.append(f"{folder} ({of})")
             size += content
@@ -203,7 +203,7 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
 
 
 def names_of(pack: Pack, data_path: Path) -> list[str]:
-    """The file of each face of a pack: its path below the data path, in a zip followed by that in the zip.
+    """Return the file of each face of a pack: its path below the data path, with the path inside a zip appended.
 
     Raises:
         DataError: the files have changed since the pack was made.
@@ -223,7 +223,7 @@ def names_of(pack: Pack, data_path: Path) -> list[str]:
 
 
 def has_faces(data_path: Path) -> bool:
-    """Whether a data path holds any file that could be a face."""
+    """Return whether a data path has any file that could be a face."""
     try:
         return bool(_find(data_path))
     except DataError:
@@ -231,7 +231,7 @@ def has_faces(data_path: Path) -> bool:
 
 
 def _find(data_path: Path) -> list[Listed]:
-    """The pictures and zips of a data path, in order, without reading any of them."""
+    """List the pictures and zips of a data path, in order, without reading any of them."""
     if data_path == SYNTHETIC:
         return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
     if torchvision_data.is_dataset(data_path):
@@ -251,7 +251,10 @@ def _find(data_path: Path) -> list[Listed]:
 
 
 def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
-    """The visible files below a folder with one of the endings, and unreadable folders, in order; none of runs."""
+    """List the visible files below a folder with one of the suffixes, and unreadable folders, in order.
+
+    The folder of training runs is skipped.
+    """
     found: list[Listed] = []
     seen: set[str] = set()
     runs = os.path.abspath(config.RUNS)
@@ -264,12 +267,12 @@ def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
 
     for folder, subfolders, names in os.walk(root, onerror=unreadable, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen:  # links can lead round in circles
+        if real in seen:  # links can form cycles
             subfolders.clear()
             continue
         seen.add(real)
         wanted = (n for n in subfolders if is_visible(n) and os.path.abspath(os.path.join(folder, n)) != runs)
-        subfolders[:] = sorted(wanted)  # preview grids of runs are not faces
+        subfolders[:] = sorted(wanted)  # without the runs, whose preview grids are not faces
         below = Path(folder).relative_to(root)
         for name in filter(is_visible, names):
             if name.lower().endswith(endings):
@@ -280,13 +283,13 @@ def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
 def _listed(path: str, name: str) -> Listed:
     try:
         status = os.stat(path)
-    except OSError:  # a broken link, say, which decoding will reject with its reason
+    except OSError:  # such as a broken link, which decoding will reject with a reason
         return name, 0, 0
     return name, status.st_size, status.st_mtime_ns
 
 
 def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[Rejected]]:
-    """The path below which the pictures lie, the pictures among files and in zips, in order, and the rejected zips."""
+    """Return the root of the pictures' paths, the pictures in `files` and in zips, in order, and the rejected zips."""
     root, pictures, rejected = data_path, list[Picture](), list[Rejected]()
     if data_path == SYNTHETIC:
         pictures = [(str(seed), "") for seed in range(synthetic.FACES)]
@@ -314,8 +317,8 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
 
 
 def _members(path: Path) -> list[str]:
-    """The pictures in a zip, in order."""
-    source(path, "")  # no pipe, which would wait for ever
+    """Return the names of the pictures in a zip, in order."""
+    source(path, "")  # rejects pipes, which would block forever
     with zipfile.ZipFile(path) as archive:
         names = sorted(set(archive.namelist()))
     return [name for name in names if name.lower().endswith(SUFFIXES) and all(map(is_visible, name.split("/")))]
@@ -324,7 +327,7 @@ def _members(path: Path) -> list[str]:
 def _make_pack(
     folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> None:
-    """Decode files into the pack `folder`, which appears whole or not at all."""
+    """Decode files into the pack `folder`, atomically: it appears complete or not at all."""
     try:
         root, pictures, rejected = _list_pictures(data_path, files)
         found = f"found {len(pictures):,} pictures in {data_path}; packing them"
@@ -344,7 +347,7 @@ def _make_pack(
             about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
             (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
             _put_in_place(unfinished, folder)
-    except OSError as error:  # not from reading pictures: that is caught where they are read
+    except OSError as error:  # from writing; errors of reading pictures are caught where they are read
         raise DataError(
             f"cannot write the pack of {data_path} to {folder.parent}: {error.strerror or error}; expected a writable "
             "folder with room; change that, or run from another folder"
@@ -364,7 +367,7 @@ def _check_room(packs: Path, need: int) -> None:
 
 
 def _too_few(faces: int, rejected: list[Rejected], data_path: Path, folder: Path) -> DataError:
-    """Why so few faces make no pack. The rejected files are listed beside the pack that there might have been."""
+    """Return the error for a data path with too few faces, after writing a list of the rejected files."""
     if not rejected:
         return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
     listing = folder.with_name(f"{folder.name}-rejected.txt")
@@ -381,32 +384,35 @@ def _write_rejected(path: Path, rejected: list[Rejected]) -> None:
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
-    """Rename a finished pack, once it is safe on the disk, unless another process was faster."""
+    """Rename a finished pack, after flushing it to the disk, unless another process was faster."""
     for path in unfinished.iterdir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a disk that knows no locks
+        with contextlib.suppress(OSError):  # the file system may not support locks
             stack.enter_context(_locked(folder.parent, wait=True))  # another process may be about to do the same
-        if folder.is_dir() and not (folder / "pack.json").is_file():  # what is left of a pack
+        if folder.is_dir() and not (folder / "pack.json").is_file():  # remains of a pack
             shutil.rmtree(folder)
         try:
             move(unfinished, folder)
         except OSError:
             if not (folder / "pack.json").is_file():
-                raise  # else the pack of the other process is as good
+                raise  # otherwise the pack of the other process is used
 
 
 @contextlib.contextmanager
 def unfinished_beside(folder: Path) -> Iterator[Path]:
-    """A temporary folder to build `folder` in, deleted afterwards unless renamed. Deletes those of killed processes."""
+    """Provide a temporary folder to build `folder` in, and delete it afterwards unless it was renamed.
+
+    Temporary folders of killed processes are deleted first.
+    """
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as turn:
-            with contextlib.suppress(OSError):  # some network drives know no locks, so nobody clears there either
+            with contextlib.suppress(OSError):  # some network drives have no locks, so nothing is deleted there either
                 turn.enter_context(_locked(folder.parent, wait=True))  # so that each is locked before others see it
             for left in folder.parent.glob(f"{folder.name}-*.tmp"):
                 with contextlib.suppress(OSError), _locked(left):
-                    if fcntl or any(left.iterdir()):  # on Windows an empty one may be about to be used
+                    if fcntl or any(left.iterdir()):  # on Windows, an empty one may be about to be used
                         shutil.rmtree(left)
             unfinished = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}.tmp")
             unfinished.mkdir()
@@ -418,8 +424,12 @@ def unfinished_beside(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
-    """Lock a folder until the block ends, or this process does. OSError if another process has it, unless `wait`."""
-    if fcntl is None:  # Windows, where nobody can remove what another process has open
+    """Lock a folder until the block or the process ends.
+
+    Raises:
+        OSError: the folder cannot be locked, or, without `wait` and `shared`, another process has locked it.
+    """
+    if fcntl is None:  # Windows, where files that another process has open cannot be removed
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -433,7 +443,7 @@ def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[
 def _write_faces(
     path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, say: Callable[[str], None]
 ) -> tuple[list[int], list[Rejected]]:
-    """Decode pictures into an .npy file; returns the crc32 of each face in it, and the rejected pictures."""
+    """Decode pictures into an .npy file. Return the crc32 of each face in it, and the rejected pictures."""
     hashes: list[int] = []
     rejected: list[Rejected] = []
     work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
@@ -457,14 +467,14 @@ def _write_faces(
 
 
 def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
-    """Write the header of an .npy file. Its length is the same for any number of faces: NumPy leaves room to grow."""
+    """Write the header of an .npy file. NumPy pads it, so its length is the same for any number of faces."""
     file.seek(0)
     about = {"descr": "|u1", "fortran_order": False, "shape": (faces, *shape)}
     np.lib.format.write_array_header_1_0(file, about)
 
 
 def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[Rejected]]:
-    """Decode pictures: the pixels of the faces, the crc32 of each, and the rejected pictures."""
+    """Decode pictures. Return the pixels of the faces, the crc32 of each, and the rejected pictures."""
     faces: list[bytes] = []
     rejected: list[Rejected] = []
     with warnings.catch_warnings():
@@ -480,10 +490,10 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, l
 
 
 def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
-    """One picture as a face to train on would be: (S, S, C) uint8.
+    """Read one picture in the same way as training faces: (S, S, C) uint8.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the picture cannot be read.
     """
     pixels, _, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
     if rejected:
@@ -493,13 +503,13 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
 
 
 def of_picture(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
-    """A picture of Pillow in the same way: (S, S, C) uint8."""
+    """Convert a Pillow image in the same way as training faces: (S, S, C) uint8."""
     shape = image_size, image_size, channels
     return np.array(_face(image.copy(), shape)).reshape(shape)
 
 
 def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
-    """One picture of a data path, not decoded yet."""
+    """Open one picture of a data path, without decoding it yet."""
     if root == SYNTHETIC:
         return Image.fromarray(synthetic.draw(int(name), image_size)[0])
     if torchvision_data.is_dataset(root):
@@ -508,8 +518,8 @@ def _open(root: Path, name: str, member: str, image_size: int) -> Image.Image:
 
 
 def _face(image: Image.Image, shape: Shape) -> Image.Image:
-    """The centre square of a picture's first frame, upright, on white, in the size and channels of `shape`."""
+    """Return the centre square of a picture's first frame, upright, on white, in the size and channels of `shape`."""
     image_size, _, channels = shape
-    image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG at a fraction of its size and time
+    image.draft(None, (2 * image_size, 2 * image_size))  # decodes a large JPEG faster, at a fraction of its size
     image = upright(image).convert("RGB" if channels == 3 else "L")
     return image.resize((image_size, image_size), Image.Resampling.LANCZOS, square(image.size))

@@ -1,4 +1,4 @@
-"""The labels of faces: class folders, a labels.csv among the faces, or what synthetic faces are made from. No torch."""
+"""The labels of faces: from class folders, a labels.csv among the faces, or the data set itself. No torch."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gan.data.faces import Pack, names_of
 from gan.files import printable
 
 FILE = "labels.csv"  # in the folder of faces: a column `file`, and one for each kind of label
-LEAST = 50  # faces in each class folder for folders to be taken as classes unasked
-MOST = 100  # class folders that are taken unasked
-SPLITS = frozenset("train training test testing val valid validation".split())  # folders that are parts of a set
-FEWEST = 10  # faces of a class; those of smaller ones count as not labelled
+LEAST = 50  # minimum number of faces in each class folder for folders to be taken as classes by default
+MOST = 100  # maximum number of class folders for the same
+SPLITS = frozenset("train training test testing val valid validation".split())  # folders of dataset splits
+FEWEST = 10  # minimum number of faces in a class; faces of smaller classes count as unlabelled
 
 Labels = tuple[Vocabulary, np.ndarray]
-"""See `gan.classes`: the vocabulary, and the codes of each face of a pack, (N, K) int64."""
+"""The vocabulary, and the codes of each face of a pack, (N, K) int64; see `gan.classes`."""
 
 
 def labels_of(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Labels | None:
-    """The labels of all faces of a pack; see `read` and `learned`."""
+    """Return the labels of a pack's faces; see `read` and `learned`."""
     texts = read(pack, data_path, wanted, say)
     return None if texts is None else learned(texts, np.arange(len(pack.hashes)), data_path, wanted, say)
 
 
 Texts = dict[str, list[str]]
-"""The class of each face as text, empty where it is not known, by the name of the column."""
+"""The class of each face as text, by name of the column; the text is empty if the class is unknown."""
 
 
 def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Texts | None:
@@ -39,13 +39,13 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
 
     Args:
         pack: the faces.
-        data_path: where they come from.
-        wanted: None takes a labels.csv, and folders where each has 50 faces or more; True also smaller folders, and
-            the labels of synthetic faces and of torchvision's datasets; False none.
-        say: is told what was found.
+        data_path: their source.
+        wanted: None uses a labels.csv, or class folders if each has 50 faces or more; True also uses smaller folders,
+            and the labels of synthetic faces and of torchvision datasets; False uses none.
+        say: called with a line of text about the labels.
 
     Raises:
-        DataError: the labels cannot be read; or `wanted` is True, and there are none.
+        DataError: the labels cannot be read, or `wanted` is True and there are none.
     """
     if wanted is False:
         return None
@@ -72,10 +72,12 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
 def learned(
     texts: Texts, training: np.ndarray, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print
 ) -> Labels | None:
-    """The classes that enough of the faces to train on have, (n,) indices into the pack; says which.
+    """Return the labels of the classes that enough training faces have, and report them.
+
+    `training` are the indices of the training faces in the pack, (n,).
 
     Raises:
-        DataError: `wanted` is True, and no class has enough.
+        DataError: `wanted` is True and no class has enough faces.
     """
     columns = coded(texts, say, training)
     if not columns:
@@ -94,7 +96,7 @@ def learned(
 
 
 def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
-    """The codes of labels (N, K) in another vocabulary, by the names of columns and classes; 0 for what it lacks."""
+    """Translate codes (N, K) to another vocabulary by the names of columns and classes; unknown ones become 0."""
     (own, codes), places = labels, {names[0]: i for i, names in enumerate(labels[0])}
     found = np.zeros((len(codes), len(vocabulary)), np.int64)
     for column, (name, *classes) in enumerate(vocabulary):
@@ -105,7 +107,7 @@ def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
 
 
 def _own(pack: Pack, data_path: Path) -> Texts | None:
-    """The labels that a data set brings with it."""
+    """Return the labels that a synthetic or torchvision dataset comes with, or None."""
     if data_path == SYNTHETIC:
         shown = [synthetic.attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
         return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
@@ -114,12 +116,13 @@ def _own(pack: Pack, data_path: Path) -> Texts | None:
 
 
 def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], None]) -> Texts | None:
-    """Class folders: the first folder below the data path.
+    """Return the class folder of each face, the first folder below the data path, or None.
 
-    Unasked only where all faces lie in one, each has enough of them, and they do not look like parts of a set.
+    Unless `wanted`, folders are used only if all faces lie in one, each has at least `LEAST` faces, there are at most
+    `MOST`, and they do not look like dataset splits.
     """
     if not data_path.is_dir() or not any(path.is_dir() for path in data_path.iterdir()):
-        return None  # names need not be listed
+        return None  # without listing all names
     try:
         names = names_of(pack, data_path)
     except DataError:
@@ -141,9 +144,10 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
 
 
 def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wanted: bool = True) -> Texts | None:
-    """A labels.csv. A file is named by its path below the data path; in a zip, by its path in there.
+    """Read a labels.csv, which names a file by its path below the data path, or by its path inside a zip.
 
-    A table of another program, which has no column `file`, is an error; unless `wanted` it is told, and None returned.
+    A table without a column `file`, perhaps of another program, is an error; unless `wanted`, one of several columns is
+    only reported, and the result is None.
     """
     expected = (
         "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; mend it, or "
@@ -198,7 +202,10 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
 
 
 def _places(names: Sequence[str]) -> dict[str, int | None]:
-    """The number of each face by what a table may call it: its name, or the part inside a zip; None for several."""
+    """Map each name that a table may use, the full name or the part inside a zip, to the face's index.
+
+    A name that several zips contain is mapped to None.
+    """
     places: dict[str, int | None] = {}
     for i, name in enumerate(names):
         head, _, inside = name.partition("/")
@@ -210,9 +217,9 @@ def _places(names: Sequence[str]) -> dict[str, int | None]:
 def coded(
     texts: Mapping[str, Sequence[str]], say: Callable[[str], None], among: np.ndarray | None = None
 ) -> list[tuple[tuple[str, ...], np.ndarray]]:
-    """Columns of texts as names and codes; small classes count as not labelled, and empty columns are left out.
+    """Encode columns of texts as names and codes; small classes count as unlabelled, and empty columns are dropped.
 
-    `among` are the faces that are counted, (n,); None counts all.
+    `among` are the indices of the faces that are counted, (n,); None counts all.
     """
     found = []
     for column, values in texts.items():

@@ -1,6 +1,6 @@
-"""Reading pictures from files and zips, in several processes.
+"""Reading of pictures from files and zips, in several processes.
 
-Imports no torch: every process that reads pictures imports this module and must start fast.
+This module does not import torch: every process that reads pictures imports it and must start fast.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
 
-AVIF = "avif" in features.modules and features.check("avif")  # asking an older Pillow for it would warn
+AVIF = "avif" in features.modules and features.check("avif")  # check() alone would warn in an older Pillow
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
-# Formats that such a file may have. Not all that Pillow knows: an EPS, say, starts another program.
+# Formats that such a file may have. Not all that Pillow supports: an EPS, for example, starts another program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
-CHUNK = 32  # pictures a worker takes at a time
-FEW = 256  # fewer pictures than this are decoded before workers have started
-LARGEST_MEMBER = 256 * 2**20  # bytes, unpacked
+CHUNK = 32  # number of pictures that a worker processes at a time
+FEW = 256  # fewer pictures are decoded in this process, because starting workers would take longer
+LARGEST_MEMBER = 256 * 2**20  # maximum size of a file in bytes, after unpacking
 
 T = TypeVar("T")
 
 
 def is_visible(name: str) -> bool:
-    """Whether a part of a path is neither hidden nor what macOS adds to zips."""
+    """Return whether a component of a path is neither hidden nor the folder that macOS adds to zips."""
     return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
 
 
 def reason(error: Exception) -> str:
-    """Why a picture cannot be read, in words."""
-    if isinstance(error, UnidentifiedImageError):  # whose own words show the address of an object
+    """Return the reason why a picture cannot be read, in words."""
+    if isinstance(error, UnidentifiedImageError):  # its own message has the address of an object
         return "not a picture of a known format"
     return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
 
@@ -54,13 +54,13 @@ _zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
 
 
 def source(path: Path, member: str) -> Path | io.BytesIO:
-    """The file of a picture, or the bytes of a zip's member.
+    """Return the file of a picture, or the bytes of a zip's member.
 
     Raises:
-        OSError, ValueError: it is not a regular file, or too large when unpacked.
+        OSError, ValueError: it is not a regular file, or a member is too large or compressed by an unsupported method.
     """
     if not member:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would block forever
             raise OSError("not a regular file, or a folder that cannot be read")
         return path
     info = _zip(path).getinfo(member)
@@ -68,18 +68,18 @@ def source(path: Path, member: str) -> Path | io.BytesIO:
         raise ValueError(f"{info.file_size / 1e6:,.0f} MB unpacked; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("compressed by an unsupported method; zip it again")
-    with _zip(path).open(info) as member_file:  # no more than the zip states, even if that is wrong
+    with _zip(path).open(info) as member_file:  # at most the stated size, even if it is wrong
         return io.BytesIO(member_file.read(info.file_size))
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """A picture's first frame, decoded, rotated by its EXIF, with 8 bits, on white where it is transparent.
+    """Return a picture's first frame, decoded, rotated according to its EXIF, with 8 bits, on white if transparent.
 
     Raises:
-        OSError, ValueError, ...: whatever Pillow does for a broken file.
+        OSError, ValueError, ...: whatever Pillow raises for a broken file.
     """
     image.load()  # not below, where its errors would be suppressed
-    with contextlib.suppress(Exception):  # garbage in place of EXIF says nothing about the pixels
+    with contextlib.suppress(Exception):  # the pixels may be intact even if the EXIF is not
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, which convert() would clip
         image = _grey(np.asarray(image, np.float32) / 257)
@@ -97,20 +97,21 @@ def _grey(values: np.ndarray) -> Image.Image:
 
 
 def square(size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom of the largest square in the middle of a picture."""
+    """Return left, top, right, bottom of the largest centred square of a picture."""
     side = min(size)
     left, top = ((length - side) // 2 for length in size)
     return left, top, left + side, top + side
 
 
 def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], workers: int) -> Generator[T, None, None]:
-    """Call a function with each of the arguments in `work`, `CHUNK` pictures each; yields the results in order.
+    """Call a function with each of the arguments in `work`, `CHUNK` pictures each, and yield the results in order.
 
-    It runs in `workers` processes, which import its module, so that must start fast; few pictures are handled in this
-    one. Close the generator, also after an error: its processes end with it, and with this process, however that ends.
+    The function runs in `workers` processes, which import its module, so the module must load fast. A few pictures are
+    processed in this process instead. Close the generator, even after an error, to end its processes; they also end
+    when this process does, however it ends.
 
     Raises:
-        DataError: a process died.
+        DataError: a worker process died.
     """
     workers = min(workers, len(work))
     if workers < 2 or len(work) * CHUNK < FEW:
@@ -122,7 +123,7 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
     idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for a process
+        pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for one process
         for _ in range(workers):
             idle.put(process := _start())
             stack.callback(_end, process)
@@ -135,16 +136,16 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
 
 
 def _start() -> subprocess.Popen[Any]:
-    """Start a worker. Not multiprocessing's, which would import the main module, and torch with it."""
+    """Start a worker process, without multiprocessing, which would import the main module and with it torch."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from gan.data import pictures; pictures.serve()"
-    apart: dict[str, Any] = {"start_new_session": True}  # Ctrl-C is not for it
+    apart: dict[str, Any] = {"start_new_session": True}  # so that Ctrl-C does not reach it
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
 
 
 def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Have an idle worker call a function; its error is raised here."""
+    """Have an idle worker call a function, and return its result or raise its exception."""
     process = idle.get()
     try:
         pickle.dump((function, arguments), process.stdin)
@@ -161,12 +162,12 @@ def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tu
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    with contextlib.suppress(OSError), process:  # it may have died
+    with contextlib.suppress(OSError), process:  # it may have died already
         process.kill()
 
 
 def serve() -> NoReturn:
-    """Run a worker: call the functions that arrive on standard input, until it closes."""
+    """Run a worker: call the functions that arrive on standard input until it closes."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             function, arguments = pickle.load(sys.stdin.buffer)
@@ -176,4 +177,4 @@ def serve() -> NoReturn:
                 answer = error
             pickle.dump(answer, sys.stdout.buffer)
             sys.stdout.flush()
-    os._exit(0)  # without a word about pipes that nobody reads
+    os._exit(0)  # skips the error message about closed pipes

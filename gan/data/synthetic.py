@@ -1,9 +1,9 @@
-"""Synthetic anime faces, made by rules with Pillow: the embedded dataset for the demo, the tests and a first try.
+"""Synthetic anime faces, drawn by rules with Pillow: the built-in dataset for the demo, the tests and a first try.
 
-Pure: a face is a function of its seed and size. It uses only arithmetic that IEEE 754 fixes and hands Pillow whole
-numbers, so that a seed gives the same pixels on every machine.
+A face is a pure function of its seed and size. The code uses only arithmetic that IEEE 754 defines exactly and passes
+integers to Pillow, so that a seed gives the same pixels on every machine.
 
-Coordinates are those of a 96-pixel picture with x = 0 in its middle and y downwards; the scale comes last.
+Coordinates are those of a 96-pixel picture with x = 0 in the middle and y pointing down; they are scaled last.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from PIL import Image, ImageDraw
 
 Color = tuple[int, int, int]
 
-FACES = 10_000  # in the embedded dataset: seeds 0 to 9,999
-VERSION = 1  # increases whenever a seed gives another picture than before
+FACES = 10_000  # size of the built-in dataset: seeds 0 to 9,999
+VERSION = 1  # incremented whenever the picture of a seed changes
 
 WHITE, INK, DUSK = (255, 255, 255), (44, 26, 48), (70, 34, 92)
 
-# Hair colours, and the eye colours that go with each.
+# Hair colours, and the eye colours that match each.
 HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
     "black": ((62, 54, 70), ("brown", "red", "blue", "violet", "amber")),
     "brown": ((128, 82, 64), ("brown", "green", "amber", "blue")),
@@ -45,7 +45,7 @@ HAIR: dict[str, tuple[Color, tuple[str, ...]]] = {
 
 
 def _colours(table: str) -> dict[str, Color]:
-    """Colours by name, from a table of CSS colours without the #: "red d63a46, pink e86096"."""
+    """Parse a table of named colours in hexadecimal, such as "red d63a46, pink e86096"."""
     pairs = (entry.split() for entry in table.split(","))
     return {name: (red, green, blue) for name, code in pairs for red, green, blue in [bytes.fromhex(code)]}
 
@@ -62,9 +62,9 @@ BACKGROUNDS = _colours(
     "sky bedef6, rose fcd6de, mint cef0de, lemon fef2c4, lilac ded4f6, sand f0e2ce, white faf9f7, dusk 8c92be, "
     "coral fac4b0"
 )
-# Half the width at the cheeks, the chin's height, half the width at the jaw, half the width of the chin.
+# Half-width at the cheeks, y of the chin, half-width at the jaw, half-width of the chin.
 FACE_SHAPES = {"round": (27.5, 80, 17.5, 9.0), "oval": (26, 83, 15.0, 7.0), "pointed": (26.5, 85, 13.5, 4.0)}
-# Height of the upper lid, slant upwards to the outer corner, depth of the lower lid.
+# Height of the upper lid, upward slant to the outer corner, depth of the lower lid.
 EYE_SHAPES = {
     "round": (1.0, 0.00, 0.92),
     "upturned": (0.92, 0.16, 0.80),
@@ -83,7 +83,7 @@ PATTERNS = ("plain", "gradient", "gradient", "dots", "stripes", "halo", "rays")
 
 @dataclasses.dataclass(frozen=True)
 class Attributes:
-    """The attributes of a synthetic face: the labels of the dataset."""
+    """The attributes of a synthetic face, which are the labels of the dataset."""
 
     hair: str
     eyes: str
@@ -104,28 +104,28 @@ class Attributes:
 
 
 def draw(seed: int, size: int = 96) -> tuple[np.ndarray, Attributes]:
-    """Make the synthetic face of a seed, at least 0: pixels (size, size, 3), uint8, and the face's attributes."""
+    """Draw the synthetic face of a seed, at least 0. Return pixels (size, size, 3), uint8, and the attributes."""
     dice = Dice(seed)
     shown = attributes(dice)
     return Portrait(shown, dice, size).picture(), shown
 
 
 class Dice:
-    """Random choices from `random.Random.random` alone, the one method that Python promises not to change."""
+    """Random choices that rely only on `random.Random.random`, the one method that Python promises not to change."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
 
     def between(self, least: float, greatest: float) -> float:
-        """A number from an interval."""
+        """Return a uniformly distributed number from an interval."""
         return least + (greatest - least) * self.random()
 
     def chance(self, probability: float) -> bool:
-        """True with a probability."""
+        """Return True with the given probability."""
         return self.random() < probability
 
     def pick(self, options: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
-        """One of the options."""
+        """Return one of the options, with probabilities proportional to the weights."""
         left = self.random() * (sum(weights) if weights else len(options))
         for option, weight in zip(options, weights or [1] * len(options), strict=True):
             left -= weight
@@ -135,7 +135,7 @@ class Dice:
 
 
 def attributes(dice: Dice) -> Attributes:
-    """Choose what a face shows, in colours that go together."""
+    """Choose the attributes of a face, with matching colours of hair and eyes."""
     hair = dice.pick(tuple(HAIR))
     return Attributes(
         hair=hair,
@@ -158,13 +158,13 @@ def attributes(dice: Dice) -> Attributes:
 
 
 def mix(a: Color, b: Color, share: float) -> Color:
-    """The colour between `a` and `b` with that share of `b`."""
+    """Return the linear blend of two colours; `share` is the weight of `b`."""
     red, green, blue = (int(x + (y - x) * share + 0.5) for x, y in zip(a, b, strict=True))
     return red, green, blue
 
 
 T = np.arange(6)[:, None] / 6
-# Weights of four neighbouring points at six places along a segment of a spline (Catmull and Rom 1974).
+# Weights of four neighbouring points at six positions on a segment of a Catmull-Rom spline (1974).
 BASIS = (
     0.5 * (-T + 2 * T * T - T * T * T),
     0.5 * (2 - 5 * T * T + 3 * T * T * T),
@@ -175,7 +175,7 @@ ARC = np.array([(1, 0), (0.7071, 0.7071), (0, 1), (-0.7071, 0.7071)])
 
 
 def curve(points: ArrayLike, closed: bool = False) -> np.ndarray:
-    """A smooth curve through points (N, 2) -> (M, 2)."""
+    """Return a smooth curve (M, 2) through points (N, 2)."""
     p = np.asarray(points, dtype=float)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     q = np.concatenate([ends[0], p, ends[1]])
@@ -185,22 +185,25 @@ def curve(points: ArrayLike, closed: bool = False) -> np.ndarray:
 
 
 def moved(path: np.ndarray, x: float, y: float) -> np.ndarray:
-    """A path (N, 2) or a point (2,), moved."""
+    """Translate a path (N, 2) or a point (2,)."""
     return path + np.array((x, y))
 
 
 def mirrored(right: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The other half of a symmetric outline, in the opposite direction."""
+    """Return the left half of a symmetric outline, in reverse order."""
     return [(-x, y) for x, y in reversed(right)]
 
 
 def ellipse(x: float, y: float, rx: float, ry: float) -> np.ndarray:
-    """An ellipse (M, 2)."""
+    """Return the outline (M, 2) of an ellipse."""
     return curve(moved(np.concatenate([ARC, -ARC]) * (rx, ry), x, y), closed=True)
 
 
 def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0) -> np.ndarray:
-    """The outline of a stroke through points (N, 2), thickest in the middle; at its ends shares of that width."""
+    """Return the outline of a brush stroke through points (N, 2).
+
+    It is `width` wide in the middle; `start` and `end` are the widths at its ends, as fractions of that.
+    """
     path = curve(points)
     along = np.gradient(path, axis=0)
     along /= np.sqrt((along * along).sum(1, keepdims=True)) + 1e-9
@@ -212,11 +215,11 @@ def brush(points: ArrayLike, width: float, start: float = 0.0, end: float = 0.0)
 
 
 class Portrait:
-    """A face that is painted from back to front. The dice decide everything that its attributes do not."""
+    """A face that is painted from back to front. The dice decide everything that the attributes leave open."""
 
     def __init__(self, shown: Attributes, dice: Dice, size: int) -> None:
         self.shown, self.dice, self.size = shown, dice, size
-        self.finer = 4 if size <= 96 else 2  # drawn larger and averaged: that smooths the edges
+        self.finer = 4 if size <= 96 else 2  # supersampling, for smooth edges
         self.canvas = Image.new("RGB", (size * self.finer, size * self.finer), BACKGROUNDS[shown.background])
         self.opaque, self.glaze = ImageDraw.Draw(self.canvas), ImageDraw.Draw(self.canvas, "RGBA")
 
@@ -224,8 +227,8 @@ class Portrait:
         tilt = dice.between(-0.045, 0.045)  # tangent of half the angle, so that no sine is needed
         self.cosine, self.sine = (1 - tilt * tilt) / (1 + tilt * tilt), 2 * tilt / (1 + tilt * tilt)
         self.shift = np.array([48 + dice.between(-3, 3), 52 + dice.between(-2, 3)])
-        self.turn = dice.between(-3, 3)  # how far the features are off the middle of the head
-        self.side = dice.pick((-1, 1))  # of everything that is on one side only
+        self.turn = dice.between(-3, 3)  # horizontal offset of the features from the middle of the head
+        self.side = dice.pick((-1, 1))  # side of everything that is on one side only
 
         self.hair = mix(HAIR[shown.hair][0], (dice.pick(range(256)),) * 3, 0.06)
         self.hair_dark = mix(self.hair, DUSK, 0.30)
@@ -256,32 +259,32 @@ class Portrait:
         self.ornament()
         return np.asarray(self.canvas.reduce(self.finer))
 
-    # How points become pixels.
+    # Conversion of points to pixels.
 
     def place(self, path: ArrayLike) -> list[int]:
-        """Points in head coordinates -> whole pixels of the canvas, x and y in turn."""
+        """Convert points in head coordinates to whole pixels of the canvas, x and y alternating."""
         p = np.asarray(path, dtype=float)
         x, y = p[:, 0] * self.scale, (p[:, 1] - 52) * self.scale
         turned = np.stack([self.cosine * x - self.sine * y, self.sine * x + self.cosine * y], 1) + self.shift
         return np.rint(turned * (self.size * self.finer / 96)).astype(int).ravel().tolist()
 
     def fill(self, path: ArrayLike, color: Color, line: Color | None = None, width: float = 0.8) -> None:
-        """Fill an outline, and draw it in another colour where one is given."""
+        """Fill an outline, and stroke it if a line colour is given."""
         points = self.place(path)
         self.opaque.polygon(points, fill=color)
         if line is not None:
             self.opaque.line(points + points[:2], fill=line, width=self.pixels(width))
 
     def tint(self, path: ArrayLike, color: Color, share: float) -> None:
-        """Lay a colour thinly over what is there."""
+        """Fill an outline with a translucent colour; `share` is its opacity."""
         self.glaze.polygon(self.place(path), fill=(*color, int(255 * share)))
 
     def trace(self, path: ArrayLike, color: Color, width: float) -> None:
-        """Draw a line of even width."""
+        """Draw a line of constant width."""
         self.opaque.line(self.place(path), fill=color, width=self.pixels(width))
 
     def pixels(self, width: float) -> int:
-        """A width in head coordinates -> pixels of the canvas, at least one."""
+        """Convert a width in head coordinates to pixels of the canvas, at least one."""
         return max(1, int(width * self.scale * self.size * self.finer / 96 + 0.5))
 
     def both(self, paint: Callable[[float], None]) -> None:
@@ -292,7 +295,7 @@ class Portrait:
     # The parts, from back to front.
 
     def backdrop(self) -> None:
-        """The background, with its pattern."""
+        """Paint the background with its pattern."""
         base = BACKGROUNDS[self.shown.background]
         other = BACKGROUNDS[self.dice.pick([name for name in BACKGROUNDS if name != self.shown.background])]
         soft, unit, full = mix(base, WHITE, 0.45), self.size * self.finer / 96, self.size * self.finer
@@ -318,7 +321,7 @@ class Portrait:
                 self.fill([(0, 50), rim[i], rim[(i + 2) % len(rim)]], soft)
 
     def back_hair(self) -> None:
-        """The hair behind the head."""
+        """Paint the hair behind the head."""
         w, sway = self.wide, self.dice.between(-1.5, 1.5)
         style, swing = self.shown.back, 1.9 if self.shown.back == "wavy" else 0.0
         if style == "short":
@@ -343,7 +346,7 @@ class Portrait:
             self.both(self.bun)
 
     def tail(self, side: float, sway: float) -> None:
-        """A bunch of hair that hangs from the side of the head."""
+        """Paint a tail of hair that hangs from the side of the head."""
         out = [(26, 22), (37, 17), (46, 30), (49 + sway, 56), (45, 84), (38 + sway, 106)]
         back = [(33, 92), (35, 66), (33, 42)]
         self.fill(curve([(side * x, y) for x, y in out + back], closed=True), self.hair, self.hair_line)
@@ -352,24 +355,24 @@ class Portrait:
         self.tint(curve([(side * 35, 30), (side * 40, 29), (side * 44, 38), (side * 38, 38)], True), WHITE, 0.4)
 
     def bun(self, side: float) -> None:
-        """A knot of hair on top of the head."""
+        """Paint a bun of hair on top of the head."""
         self.fill(ellipse(side * 22, 9, 10.5, 10), self.hair, self.hair_line)
         self.strand([(side * 15, 12), (side * 22, 6), (side * 29, 11)])
         self.tint(ellipse(side * 24, 4.5, 4, 2.2), WHITE, 0.4)
 
     def braid(self, side: float) -> None:
-        """A plait that falls over the shoulder."""
+        """Paint a braid that falls over the shoulder."""
         for i in range(5):
             x, y = self.wide + 2 + (i % 2) * 1.6 + i * 0.4, 70 + i * 7.0
             self.fill(ellipse(side * x, y, 6.2 - 0.3 * i, 5.2), self.hair, self.hair_line)
             self.strand([(side * (x - 3), y - 3), (side * x, y), (side * (x + 3), y + 3)])
 
     def strand(self, points: ArrayLike) -> None:
-        """A thin shadow between two locks."""
+        """Paint a thin shadow between two locks of hair."""
         self.fill(brush(points, 1.2, 0.6), self.hair_line)
 
     def body(self) -> None:
-        """Neck, shoulders and collar."""
+        """Paint the neck, the shoulders and the collar."""
         y = self.chin + 6
         line, accent = mix(self.cloth, INK, 0.5), self.accent
         shoulders = [(-56, 112), (-42, y + 6), (-22, y + 1), (0, y), (22, y + 1), (42, y + 6), (56, 112)]
@@ -389,7 +392,7 @@ class Portrait:
             self.both(lambda s: self.fill(curve(hood * (s, 1), True), self.cloth, line))
 
     def head(self) -> None:
-        """Ears and face."""
+        """Paint the ears and the face."""
         w, c = self.wide, self.chin
         if self.shown.back in ("buns", "side tail", "short", "twin tails"):
             self.both(lambda s: self.fill(ellipse(s * (w + 0.5), 60, 4.5, 7), self.skin, self.skin_line))
@@ -400,7 +403,7 @@ class Portrait:
         self.fill(curve(outline, closed=True), self.skin, self.skin_line, 0.9)
 
     def features(self) -> None:
-        """Blush, nose and mouth."""
+        """Paint the blush, the nose and the mouth."""
         t, c = self.turn, self.chin
         if self.shown.blush:
             for g, share, s in ((1.0, 0.16, -1.0), (1.0, 0.16, 1.0), (0.65, 0.2, -1.0), (0.65, 0.2, 1.0)):
@@ -430,9 +433,9 @@ class Portrait:
             self.fill(brush([(x - half, y + 0.3), (x, y), (x + half, y + 0.3)], 1.3, 0.5, 0.5), red)
 
     def eye(self, side: float) -> None:
-        """An eye: white, iris, pupil, lights, lashes and brow, all of them kept between the two lids."""
+        """Paint an eye: the white, iris, pupil, lights and lashes, or a closed lid. Also shape its eyebrow."""
         height, slant, depth = EYE_SHAPES[self.shown.eye_shape]
-        across = 8.2 * (1 - 0.035 * side * self.turn)  # the one turned away looks narrower
+        across = 8.2 * (1 - 0.035 * side * self.turn)  # the eye on the far side is narrower
         x, y = side * 14.6 + self.turn, 59.5
         self.brow(x, y - 15.5, side, slant)
         if self.shown.gaze == "laughing" or (self.shown.gaze == "wink" and side == self.side):
@@ -445,7 +448,7 @@ class Portrait:
             bow = (1 - u * u * np.abs(u)) * (10.4 * height if up else -7.6 * depth)
             return y - bow - slant * 7 * u
 
-        def part(dx: float, dy: float, rx: float, ry: float, color: Color) -> None:  # of the iris, between the lids
+        def part(dx: float, dy: float, rx: float, ry: float, color: Color) -> None:  # of the iris, clipped by the lids
             p = ellipse(x + dx, y + dy, rx, ry)
             u = (p[:, 0] - x) * side / across
             p[:, 1] = np.clip(p[:, 1], outline(u, True), outline(u, False))
@@ -479,19 +482,19 @@ class Portrait:
         self.fill(brush(moved(above[3:15:3], 0, -3.6), 0.8), mix(self.skin_line, self.skin, 0.3))
 
     def brow(self, x: float, y: float, side: float, slant: float) -> None:
-        """The line above an eye."""
+        """Shape an eyebrow; `front_hair` paints it."""
         lift = {"surprised": -1.5, "grin": 0.5, "flat": 0.8}.get(self.shown.mouth, 0.0) + self.turn * 0.1
         inner, outer = (x - side * 6, y + 1.4 + slant * 5 + lift), (x + side * 8, y + 1.8 - slant * 5 + lift)
         self.brows.append(brush([inner, (x + side * 1, y - 0.6 + lift), outer], 1.7, 0.7, 0.2))
 
     def crown(self) -> np.ndarray:
-        """The outer edge of the hair in front, from the left ear over the top to the right."""
+        """Return the outer edge of the hair in front, from the left ear over the top to the right ear."""
         w = self.wide
         right = [(15, 8.5), (w - 1, 21), (w + 4, 42), (w + 2.5, 60)]
         return curve([*mirrored(right), (0, 5.5), *right])
 
     def fringe(self) -> np.ndarray:
-        """The lower edge of the hair in front, from the right ear to the left."""
+        """Return the lower edge of the hair in front, from the right ear to the left ear."""
         w, s, wild = self.wide, float(self.side), self.dice.between
         style = self.shown.bangs
         end = (w - 2.0, 56.0)
@@ -527,7 +530,7 @@ class Portrait:
         return np.concatenate(path)[::-1]
 
     def front_hair(self, edge: np.ndarray) -> None:
-        """Fringe, side locks, shine and the brows that show through."""
+        """Paint the fringe, the side locks, the shine, and the brows, which show through the hair."""
         w, lower = self.wide, self.dice.between(66, 90)
         if self.shown.back == "braids":
             self.both(self.braid)
@@ -550,7 +553,7 @@ class Portrait:
             self.fill(path, mix(self.hair_line, INK, 0.25))
 
     def shine(self) -> None:
-        """The light on the hair, a broken ring."""
+        """Paint the highlight on the hair, a broken ring."""
         bare = 9.0 if self.shown.bangs in ("parted", "curtain", "swept") else 0.0
         for left, right in ((-22.0, -15.0), (-13.0, 3.0), (6.0, 12.0), (16.0, 22.0)):
             if bare and abs((left + right) / 2) < bare:
@@ -562,7 +565,7 @@ class Portrait:
             self.fill(np.concatenate([np.stack([x, y], 1), np.stack([x, y + ragged], 1)[::-1]]), self.hair_light)
 
     def ornament(self) -> None:
-        """An ornament in the hair."""
+        """Paint the ornament in the hair."""
         kind, s, color = self.shown.ornament, self.side, self.accent
         line = mix(color, INK, 0.55)
         if kind == "ribbon":
@@ -589,14 +592,14 @@ class Portrait:
                 self.fill(curve([(t * 14, 7), (t * 20, -3), (t * 23, 0), (t * 24, 12)]), (250, 190, 192))
 
     def bow(self, x: float, y: float, grow: float, color: Color, line: Color) -> None:
-        """A bow of ribbon."""
+        """Paint a bow of ribbon."""
         for t in (-1, 1):
             wing = np.array([(0, 0), (t * 6, -6), (t * 10, -3), (t * 10, 4), (t * 5, 4)]) * grow
             self.fill(curve(moved(wing, x, y), closed=True), color, line)
         self.fill(ellipse(x, y, 2.6 * grow, 3 * grow), mix(color, WHITE, 0.25), line)
 
     def glasses(self) -> None:
-        """Rims around both eyes."""
+        """Paint glasses."""
         frame = self.dice.pick(((70, 60, 76), (190, 60, 70), (90, 110, 170)))
         tall = self.dice.pick((9.5, 11.0))
         for s in (-1, 1):

@@ -1,7 +1,7 @@
-"""Datasets of torchvision that are already on this disk, as a data path: torchvision:NAME:FOLDER. Downloads nothing.
+"""Torchvision datasets that are already on the disk, as data paths torchvision:NAME:FOLDER. Nothing is downloaded.
 
-Every process that decodes imports this module and must start fast, so torchvision, and torch with it, is imported
-only where such a dataset is opened.
+Every decoding process imports this module and must start fast, so torchvision, and with it torch, is imported only
+when such a dataset is opened.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ NO_SETS = frozenset({"FakeData", "VisionDataset", "LSUNClass"})
 
 
 def is_dataset(data_path: Path) -> bool:
-    """Whether a data path names a dataset of torchvision."""
+    """Return whether a data path names a torchvision dataset."""
     return str(data_path).startswith(PREFIX)
 
 
 def split(data_path: Path) -> tuple[str, Path]:
-    """The dataset's name in torchvision and its folder, the `root` of torchvision's documentation.
+    """Return the dataset's name in torchvision and its folder, called `root` in torchvision's documentation.
 
     Raises:
-        DataError: it is not torchvision:NAME:FOLDER, or there is no such folder.
+        DataError: the path is not of the form torchvision:NAME:FOLDER, or there is no such folder.
     """
     _, _, rest = str(data_path).partition(":")
     name, colon, root = rest.partition(":")
@@ -48,10 +48,10 @@ def split(data_path: Path) -> tuple[str, Path]:
 
 @functools.lru_cache(maxsize=1)
 def open_dataset(data_path: Path) -> Any:
-    """Open a dataset, its training split if it has splits: a sequence of pictures, or of tuples that begin with one.
+    """Open a dataset, by default its training split: a sequence of pictures, or of tuples that begin with a picture.
 
     Raises:
-        DataError: torchvision does not know it, needs more than a folder, or does not find its files.
+        DataError: torchvision does not have the dataset, needs more than a folder, or does not find the files.
     """
     name, root = split(data_path)
     import torchvision.datasets
@@ -65,7 +65,7 @@ def open_dataset(data_path: Path) -> Any:
         meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
         raise DataError(f"{data_path}: torchvision has no dataset {name!r}; {meant}")
     options: dict[str, Any] = {"download": False} if "download" in inspect.signature(kinds[name]).parameters else {}
-    if name == "LSUN":  # it expects all scenes unless told which
+    if name == "LSUN":  # by default it expects all scenes
         options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_train_lmdb"))
         if not options["classes"]:
             raise DataError(
@@ -82,7 +82,7 @@ def open_dataset(data_path: Path) -> Any:
             f"{data_path}: torchvision reads it with the package {error.name}, which is not installed; "
             f"pip install -r requirements-extra.txt, or pip install {error.name}"
         ) from error
-    except Exception as error:  # whatever a dataset raises when its files are not there has no common type
+    except Exception as error:  # datasets raise many different types if files are missing
         raise DataError(
             f"{data_path}: torchvision cannot open it ({' '.join(str(error).split())}); expected the files of "
             f"torchvision.datasets.{name} in {root}, downloaded and unpacked already"
@@ -91,10 +91,10 @@ def open_dataset(data_path: Path) -> Any:
 
 @contextlib.contextmanager
 def _elsewhere() -> Iterator[None]:
-    """Work in an empty folder: torchvision writes lists of LSUN's content to the current one, and trusts old lists."""
+    """Work in an empty folder, because torchvision caches LSUN's keys in the current one and trusts old caches."""
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it does not close them either
+        warnings.simplefilter("ignore", ResourceWarning)  # torchvision does not close the cache files
         os.chdir(folder)
         try:
             yield
@@ -103,12 +103,12 @@ def _elsewhere() -> Iterator[None]:
 
 
 def classes_of(data_path: Path) -> list[str] | None:
-    """The class of each picture of a dataset; None where it has none."""
+    """Return the class of each picture of a dataset, or None if it has no classes."""
     dataset = open_dataset(data_path)
     names, targets = getattr(dataset, "classes", None), getattr(dataset, "targets", None)
     if names is None or targets is None or len(targets) != len(dataset):
         return None
-    with contextlib.suppress(TypeError, ValueError, RuntimeError, IndexError):  # a target may be more than a number
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, IndexError):  # targets need not be numbers
         return [_name(names[int(target)]) for target in targets]
     return None
 
@@ -118,10 +118,10 @@ def _name(given: Any) -> str:
 
 
 def picture(data_path: Path, index: int) -> Any:
-    """Picture number `index` of a dataset.
+    """Return the picture at `index` of a dataset.
 
     Raises:
-        ValueError: it is not a picture.
+        ValueError: the item is not a picture.
     """
     item = open_dataset(data_path)[index]
     item = item[0] if isinstance(item, tuple) else item
