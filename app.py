@@ -1,4 +1,4 @@
-"""The studio, to play with a generator in the browser: python app.py."""
+"""Run the studio, a web page to play with a generator: python app.py."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gan.command_line import command_line, show
 from gan.device import choose_device
 from gan.play.studio import Studio
 
-LARGEST = 20 * 2**20  # bytes of a picture that is taken
+LARGEST = 20 * 2**20  # maximum size of an uploaded picture in bytes
 
 
 def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
     """Run `python app.py`: serve the page until Ctrl-C."""
-    for name in [name for name in os.environ if name.startswith("GRADIO_")]:  # one of them opens folders to everyone
+    for name in [name for name in os.environ if name.startswith("GRADIO_")]:  # one of them makes folders public
         del os.environ[name]
     near = ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"]))
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": near, "NO_PROXY": near}
     with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         try:
-            from gan.play import page  # not before: gradio reads these variables when it is imported
+            from gan.play import page  # only now: gradio reads these variables on import
         except ImportError as error:
             raise ConfigError(
                 f"the studio needs the package gradio ({error}); pip install -r requirements-extra.txt"
@@ -54,15 +54,15 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
             )
         except OSError as error:
             raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error
-        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # the terminal was closed; Windows has none
-        for number in (signal.SIGINT, signal.SIGTERM, hangup):  # the first is ignored in what a script starts with &
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # a closed terminal; Windows has no SIGHUP
+        for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
             signal.signal(number, signal.default_int_handler)
         show(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
         studio.close()
-        logging.getLogger("uvicorn.error").disabled = True  # it would tell that pages are still open, at length
+        logging.getLogger("uvicorn.error").disabled = True  # it would report open pages, at length
         blocks.server.force_exit = True
         blocks.close(verbose=False)
 

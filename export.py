@@ -1,4 +1,4 @@
-"""Give a generator away: python export.py --to=html."""
+"""Export a generator for others to use: python export.py --to=html."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gan.sharing import onnx_file, web_page
 
 
 def export(config: ExportConfig) -> None:
-    """Write what `config` asks for, and say what it is.
+    """Export a generator in the format that `config` requests, and report the result.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
-        ConfigError: a package is missing, or nothing can be written there.
+        ConfigError: a package is missing, or the output cannot be written.
     """
     sampler, path = Generator.load(config.checkpoint).sampler, config.place
     shown = printable(str(path))
@@ -51,7 +51,7 @@ def export(config: ExportConfig) -> None:
 
 
 def card(sampler: Sampler, checkpoint: Path) -> str:
-    """The model card, in Markdown."""
+    """Return the model card, in Markdown."""
     size, classes = sampler.model.image_size, sampler.classes.table()
     weights = sum(one.numel() for one in sampler.generator.parameters())
     name = "the released generator of anime faces" if checkpoint in (RELEASED, Path("released")) else "a run"

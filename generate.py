@@ -29,16 +29,16 @@ from gan.play.recipes import Recipe
 from gan.quality import sampling, whole_faces
 from gan.quality.sampling import Sampler
 
-GRID = recipes.MOST  # faces in the grid; more would be too small to see and take too much memory
-FILMED = 64  # most faces that a film goes through
+GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
+FILMED = 64  # maximum number of faces that a film goes through
 
 
 def generate(config: GenerateConfig) -> None:
-    """Generate what `config` asks for: faces in a grid and in single files, or a film of them.
+    """Generate what `config` requests: faces in a grid and in single files, or a film of them.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
-        ConfigError: a face is not known, or a picture cannot be written.
+        ConfigError: a face, class or colour is unknown, or a picture cannot be written.
     """
     if config.netg_path is None:
         sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
@@ -81,15 +81,17 @@ def generate(config: GenerateConfig) -> None:
         write(named(sampler, seeds, config, move), len(seeds), sampler, config, said=chosen)
 
 
-Drawn = tuple[str, int | None, torch.Tensor, np.ndarray]  # a face: its file's name, seed if any, latent, pixels
-Mover = Callable[[torch.Tensor], torch.Tensor]  # latents (N, nz) -> the same, moved
+Drawn = tuple[str, int | None, torch.Tensor, np.ndarray]  # a face: file name, seed if any, latent, pixels
+Mover = Callable[[torch.Tensor], torch.Tensor]  # maps latents (N, nz) to moved latents
 
 
 def mover(sampler: Sampler, recoloured: Mapping[str, str], config: GenerateConfig) -> Mover:
-    """What makes other faces of latents: `--hair` and `--eyes`, as far as they are no classes, and the sliders.
+    """Return a function that moves latents along the sliders and to the given colours of hair and eyes.
+
+    `recoloured` are the values of `--hair` and `--eyes` that are not classes of the generator.
 
     Raises:
-        ConfigError: a colour is not known.
+        ConfigError: a colour is unknown.
     """
     sliders = {name: share for name in directions.SLIDERS if (share := getattr(config, name))}
     if not recoloured and not sliders:
@@ -108,17 +110,17 @@ def mover(sampler: Sampler, recoloured: Mapping[str, str], config: GenerateConfi
 
 
 def drawn(sampler: Sampler, latents: torch.Tensor) -> Iterator[tuple[torch.Tensor, np.ndarray]]:
-    """Each of some latents (N, nz), and its face."""
+    """Yield each latent of (N, nz) with its face."""
     return zip(latents, itertools.chain.from_iterable(sampler.draw(latents)), strict=True)
 
 
 def single(sampler: Sampler, latents: torch.Tensor, name: str) -> Iterator[Drawn]:
-    """Draw the face of each latent (N, nz)."""
+    """Generate the face of each latent (N, nz)."""
     return ((f"{name}-{i:04d}", None, z, face) for i, (z, face) in enumerate(drawn(sampler, latents)))
 
 
 def named(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig, move: Mover) -> Iterator[Drawn]:
-    """Draw the face of each seed."""
+    """Generate the face of each seed."""
     for start in range(0, len(seeds), sampling.BATCH):
         some = seeds[start : start + sampling.BATCH]
         latents = move(sampler.latents(some, config.gen_mean, config.gen_std).cpu())
@@ -129,7 +131,7 @@ def named(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig, move: 
 def rows(
     sampler: Sampler, seeds: Sequence[int], until: Mapping[int, int], config: GenerateConfig, move: Mover
 ) -> Iterator[Drawn]:
-    """Draw a row of faces for each seed, on its way from the classes that are asked for to others."""
+    """Generate a row of faces for each seed, from the requested classes to those of `until`."""
     for seed in seeds:
         latents = move(sampler.between(seed, until, ROW, config.gen_mean, config.gen_std).cpu())
         for i, (z, face) in enumerate(drawn(sampler, latents)):
@@ -137,10 +139,11 @@ def rows(
 
 
 def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, Recipe]:
-    """The faces of `--like`, `--mix`, `--invert` and `--vary`, and what their files are called.
+    """Return the name of the files and the faces of `--like`, `--mix`, `--invert` and `--vary`.
 
     Raises:
-        ConfigError: they are not known.
+        ConfigError: a face is unknown, or `--vary` applies to several faces.
+        DataError: the picture of `--invert` cannot be read.
     """
     latents = config.gen_mean, config.gen_std
     if config.like is not None:
@@ -164,7 +167,7 @@ def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, 
 
 
 def inverted(sampler: Sampler, path: Path) -> torch.Tensor:
-    """The latent (1, nz) of the face that looks most like a picture; says how near it came.
+    """Return the latent (1, nz) of the generated face that is most similar to a picture, and report its distance.
 
     Raises:
         DataError: the picture cannot be read.
@@ -186,7 +189,9 @@ def write(
     columns: int | None = None,
     said: str = "",
 ) -> None:
-    """Write faces into a grid, one alone as it is, and into single files where asked; each PNG with its recipe.
+    """Write faces to a grid, or a single face as it is, and with `--outdir` also to single files.
+
+    Each PNG carries its recipe.
 
     Raises:
         ConfigError: a picture cannot be written.
@@ -213,15 +218,15 @@ def write(
 
 
 def counted(n: int, what: str) -> str:
-    """A number of things, in words."""
+    """Return a count with its noun, such as "2 faces"."""
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> None:
-    """Make a film that goes from face to face and back to the first; with `--outdir` also a PNG of each picture.
+    """Make a film that morphs from face to face and back to the first; with `--outdir`, also a PNG of each frame.
 
     Raises:
-        ConfigError: a face is not known, or the film cannot be written.
+        ConfigError: a face is unknown, or the film cannot be written.
     """
     morph.check_film(config.gen_img)
     words = [word for word in text.split(",") if word.strip()]
@@ -246,13 +251,13 @@ def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> No
 
 
 def bar(what: str, total: int, faces: Any = None) -> tqdm:
-    """A progress bar, in a terminal, for work that takes a while."""
+    """Return a progress bar, which is shown only in a terminal and for more than 8 batches."""
     quick = total <= 8 * sampling.BATCH
     return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
 
 
 def timelapse(run: Path, path: Path) -> None:
-    """Make a film of a run's preview grids; `run` is its folder.
+    """Make a film of the preview grids of a run, given its folder.
 
     Raises:
         CheckpointError: there are too few preview grids.
@@ -277,15 +282,19 @@ def timelapse(run: Path, path: Path) -> None:
 
 
 def samples_of(run: Path) -> Path:
-    """The folder of a run's preview grids."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then they are where they usually are
+    """Return the folder of a run's preview grids."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then use the default folder
         if found := json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]["save_path"]:
             return Path(found)
     return run / "samples"
 
 
 def check_used(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
-    """Check that each option that was typed counts; a ConfigError where it does not."""
+    """Check that every option that was typed has an effect.
+
+    Raises:
+        ConfigError: an option has none.
+    """
     of_vary = {"gen_num", "gen_std"} if config.vary is not None else set[str]()
     unused = {
         "seeds": {"seed", "gen_num"} - of_vary,

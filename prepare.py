@@ -1,4 +1,4 @@
-"""Turn any pile of pictures into clean faces and a report: python prepare.py SOURCE... --out=data/faces."""
+"""Turn any collection of pictures into clean faces and a report: python prepare.py SOURCE... --out=data/faces."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, move, printable, replacing, write_text
 
 T = TypeVar("T")
-MANIFEST = "manifest.json"  # in the folder of clean faces; lists the program's own files and their sources
+MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
 
 
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
-    """Inspect, select, cut, report."""
+    """Run `python prepare.py`: inspect pictures, select and crop faces, and write the report."""
     check(config)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
@@ -43,7 +43,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
-    except OSError as error:  # of what is written elsewhere, see there
+    except OSError as error:  # of the report or the temporary file; other writes handle their own errors
         raise DataError(
             f"cannot write {printable(str(config.report))}, or the temporary file beside it (28 KB a picture): "
             f"{error.strerror or error}; give another place: --report=FILE.html"
@@ -53,9 +53,9 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
 def prepared(
     config: PrepareConfig, pictures: Sequence[Picture], refused: list[Candidate], others: int, file: IO[bytes]
 ) -> None:
-    """Do the work of `main`; `file` holds the pictures at 96x96 pixels meanwhile."""
+    """Do the work of `main`; `file` is a temporary file for the pictures at 96x96 pixels."""
     candidates = list(refused)
-    one = dataclasses.replace(config, sources=config.sources[:1])  # it goes along with each chunk; sources may be many
+    one = dataclasses.replace(config, sources=config.sources[:1])  # sent with each chunk; there may be many sources
     for some, data in spread(cleaning.inspect, pictures, one, "inspecting", config.num_workers):
         candidates += some
         file.write(data)
@@ -66,7 +66,7 @@ def prepared(
     found, kept_kinds = select(candidates, pixels, rows, config)
     manifest = [] if config.dry_run else written(candidates, config)
     labels = guessed(candidates, pixels, rows, config) if config.labels and manifest else {}
-    if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed meanwhile
+    if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed since inspection
         found["unreadable"] = found.get("unreadable", 0) + len(lost)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
     result = {
@@ -96,7 +96,11 @@ def prepared(
 
 
 def check(config: PrepareConfig) -> None:
-    """Check that the user's files are safe, the outputs can be written, and the cascade works; else a DataError."""
+    """Check that the user's files are safe, the outputs can be written, and the cascade works.
+
+    Raises:
+        DataError: a check failed.
+    """
     out = Path(os.path.realpath(config.out))
     sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
     for given, path in zip(config.sources, sources, strict=True):
@@ -136,13 +140,13 @@ def check(config: PrepareConfig) -> None:
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder above a path that exists."""
+    """Return the nearest existing parent of a path."""
     above = Path(os.path.abspath(path)).parents
-    return next((folder for folder in above if os.path.lexists(folder)), above[-1])  # a drive may be missing
+    return next((folder for folder in above if os.path.lexists(folder)), above[-1])  # even the drive may not exist
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file was written by an earlier call."""
+    """Return whether a file is a report of an earlier call."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".json":
@@ -155,7 +159,7 @@ def is_report(path: Path) -> bool:
 def spread(
     function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str, workers: int | None
 ) -> Iterator[T]:
-    """Run a function on chunks of pictures in several processes, with a progress bar; yields its results in order."""
+    """Run a function on chunks of pictures in several processes, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
     with (
         contextlib.closing(in_processes(function, work, workers or os.cpu_count() or 1)) as done,
@@ -169,15 +173,15 @@ def spread(
 def select(
     candidates: list[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> tuple[dict[str, int], list[str]]:
-    """Mark duplicates and outliers too, and clear the marks of the kinds that are kept.
+    """Mark duplicates and outliers, and clear the marks of the kinds that are kept.
 
-    `rows` has the row in `pixels`, (N, 96, 96, 3), by the index in `candidates`. Returns how many were found of each
+    `rows` maps an index in `candidates` to a row of `pixels`, (N, 96, 96, 3). Returns the number of findings of each
     kind, and the kinds that are kept.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
-    colourless = {"grey", "dark", "blank", "unfinished"}  # the last three were not asked whether they are grey
+    colourless = {"grey", "dark", "blank", "unfinished"}  # pictures of the last three were not checked for grey
     coloured = sum(bool(face.digest) and not colourless & face.faults.keys() for face in candidates)
-    if sum("grey" in face.faults for face in candidates) > coloured:  # a set of grey pictures
+    if sum("grey" in face.faults for face in candidates) > coloured:  # most pictures are grey, so it is intended
         keep.add("grey")
     found: Counter[str] = Counter()
     for face in candidates:
@@ -206,12 +210,12 @@ def select(
 def guessed(
     candidates: Sequence[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
 ) -> dict[str, dict[str, tuple[str, float]]]:
-    """Guess labels of the kept faces, and write labels.csv beside them; says how many have one.
+    """Predict labels of the kept faces, write labels.csv beside them, and report the number of labelled faces.
 
-    `pixels` and `rows` as in `select`. Returns for each file and column the label, empty where it is doubtful, and how
-    sure it is, from 0 to 1.
+    `pixels` and `rows` are as in `select`. Returns, by file and column, the label, empty if it is doubtful, and its
+    probability, from 0 to 1.
     """
-    from gan.device import choose_device  # torch takes seconds
+    from gan.device import choose_device  # here, because importing torch takes seconds
     from gan.quality import colours
 
     guesser = colours.load(choose_device(config.gpu, say=lambda text: None))
@@ -233,7 +237,7 @@ def guessed(
     table, content = config.out / FILE, text.getvalue().encode()
     try:
         before = table.read_bytes() if table.is_file() else content
-        # Named before it is written, so that it is known as ours wherever this ends.
+        # The manifest names the table before it is written, so that it is known as ours even if this is interrupted.
         own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "source": ""}
         own |= {} if before == content else {"before": hashlib.sha256(before).hexdigest()}
         write_json(config.out / MANIFEST, list((known | {FILE: own}).values()))
@@ -253,7 +257,7 @@ def guessed(
 
 
 def labelled_before(config: PrepareConfig) -> dict[str, list[str]]:
-    """The labels that an earlier call wrote, by file, in the columns of this one."""
+    """Return the labels that an earlier call wrote, by file, in the columns of this call."""
     table = config.out / FILE
     if not table.is_file():
         return {}
@@ -262,7 +266,7 @@ def labelled_before(config: PrepareConfig) -> dict[str, list[str]]:
 
 
 def is_ours(table: Path, manifest: Path) -> bool:
-    """Whether a labels.csv is as an earlier call wrote it."""
+    """Return whether a labels.csv is unchanged since an earlier call wrote it."""
     row = (rows_in(manifest) or {}).get(FILE)
     with contextlib.suppress(OSError):
         digest = hashlib.sha256(table.read_bytes()).hexdigest()
@@ -271,8 +275,8 @@ def is_ours(table: Path, manifest: Path) -> bool:
 
 
 def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: PrepareConfig) -> np.ndarray:
-    """Distance of each of some rows of `pixels` to its twentieth neighbour in the face encoder's features: (N,)."""
-    import torch  # takes seconds
+    """Return the distance of each given row of `pixels` to its 20th neighbour in the face encoder's features: (N,)."""
+    import torch  # here, because it takes seconds
 
     from gan.device import choose_device
     from gan.quality import features, metrics
@@ -283,7 +287,7 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: Prepare
 
 
 def in_lots(things: Sequence[T], what: str, unit: str) -> Iterator[Sequence[T]]:
-    """Some of the things at a time, with a progress bar."""
+    """Yield batches of 256 items, with a progress bar."""
     with tqdm(desc=what, total=len(things), unit=unit, disable=None) as bar:
         for start in range(0, len(things), 256):
             some = things[start : start + 256]
@@ -292,14 +296,14 @@ def in_lots(things: Sequence[T], what: str, unit: str) -> Iterator[Sequence[T]]:
 
 
 def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict[str, Any]]:
-    """Cut and write the kept faces; delete those of earlier calls that come from the same pictures and are not kept.
+    """Crop and write the kept faces; delete faces of earlier calls from the same pictures that are no longer kept.
 
-    Faces are made in a hidden folder, and moved when all are there and the manifest names them. A file that the
-    manifest does not name, or names with other content, belongs to the user. Pictures that can no longer be read are
-    marked. Returns the rows of the manifest for the kept faces.
+    Faces are written to a hidden folder, and moved once all are there and the manifest lists them. A file that the
+    manifest does not list, or lists with other content, belongs to the user. Pictures that can no longer be read are
+    marked. Returns the manifest's rows of the kept faces.
 
     Raises:
-        DataError: there is no room, or the folder cannot be written.
+        DataError: there is not enough room, or the folder cannot be written.
     """
     out = config.out
     for face in candidates:
@@ -311,10 +315,10 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
     try:
         out.mkdir(parents=True, exist_ok=True)
         for left in [path for name in (MANIFEST, FILE) for path in out.glob(f".{name}.[0-9]*")]:
-            left.unlink()  # of a killed call
+            left.unlink()  # left by a killed call
         digests = {name: earlier[name]["sha256"] for name in kept.keys() & earlier if (out / name).is_file()}
         new = [(name, face) for name, face in kept.items() if not digests.get(name)]
-        need = sum(face.size[0] * face.size[1] * 3 for _, face in new)  # more than it will be
+        need = sum(face.size[0] * face.size[1] * 3 for _, face in new)  # more than the files will take
         if (free := shutil.disk_usage(out).free) < min(need, 2**34) // 4 + RESERVE:
             raise DataError(
                 f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {out}; free some, "
@@ -328,10 +332,10 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
             rows = {name: cleaning.row(name, face, digests[name]) for name, face in kept.items() if not face.kind}
             write_json(out / MANIFEST, list((earlier | rows | table).values()))
             for name, _ in new:
-                if name in rows and not os.path.lexists(out / name):  # else what has that name is the user's by now
+                if name in rows and not os.path.lexists(out / name):  # otherwise that file is the user's
                     (out / name).parent.mkdir(parents=True, exist_ok=True)
                     move(unfinished / name, out / name)
-        # What cannot be read now may have been whole when it was cut.
+        # A picture that cannot be read now may have been intact when its faces were cropped, so they stay.
         inspected = {cleaning.place(face) for face in candidates if face.kind not in cleaning.NEVER}
         others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in inspected}
         remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
@@ -347,12 +351,12 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write JSON that people can read too."""
+    """Write JSON, indented for people to read."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
-    """The rows of a manifest by file; None where there is none, or it was not written by this program."""
+    """Return the rows of a manifest by file, or None if there is none or this program did not write it."""
     try:
         rows = json.loads(manifest.read_text(encoding="utf-8"))
         named = {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
@@ -362,12 +366,12 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def leads_out(path: Path, out: Path) -> bool:
-    """Whether the folder of `path` lies outside `out`, links followed."""
+    """Return whether the folder of `path` lies outside `out` after links are resolved."""
     return not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out))
 
 
 def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
-    """Delete the files of a manifest's rows, unless they were changed since."""
+    """Delete the files of a manifest's rows, except those that were changed since."""
     gone = 0
     for name, row in rows.items():
         path = out / name
@@ -376,13 +380,13 @@ def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
             if ours and hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]:
                 path.unlink()
                 gone += 1
-                path.parent.rmdir()  # where it was the last
+                path.parent.rmdir()  # fails, and is ignored, unless it is empty now
     if gone:
         show(f"{gone:,} faces of an earlier call deleted from {printable(str(out))}: this one leaves them out")
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
-    """Say in a few lines what was found, and what to do next."""
+    """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         show(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
     if animated := result["counts"]["animated"]:
