@@ -1,4 +1,4 @@
-"""Showing a run: curves, verdicts, the status line, the report, visdom, TensorBoard.
+"""Displays of a training run: curves, verdicts, the status line, the report, visdom and TensorBoard.
 
-Nothing here may change the training.
+Nothing in this package may change the training.
 """

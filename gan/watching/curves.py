@@ -1,4 +1,4 @@
-"""The curves of a run: rows of log.jsonl in bounded memory, and the panels that show them."""
+"""The curves of a run: the rows of log.jsonl in bounded memory, and the panels that plot them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-POINTS = 1000  # of a curve: when there are more, neighbours are averaged, so that memory and cost stay bounded
-SMOOTHED = 0.05  # share of a curve's points that smoothing averages over
-PLACES = ("step", "images_seen", "seconds")  # columns that give a row's place in the run
-BINS = 40  # of a histogram of logits
+POINTS = 1000  # points per curve; beyond that, neighbours are averaged, so that memory and cost stay bounded
+SMOOTHED = 0.05  # share of a curve's points in the moving average
+PLACES = ("step", "images_seen", "seconds")  # columns that locate a row in the run
+BINS = 40  # bins in a histogram of logits
 SPREAD_TITLE = "The discriminator's logits in the last steps"
-COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # of the curves of a panel
+COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # colours of the curves in a panel
 
 
 class Measure(NamedTuple):
-    """A metric's name for people, its better direction, the decimals shown; and what diagnosing it takes.
+    """A metric's display name, its better direction, the decimals shown, and two parameters for diagnosing it.
 
-    `noise` comes from the choice of 2,000 samples, however small the metric is; `perfect` is its best possible value.
+    `noise` is the absolute noise caused by the choice of 2,000 samples; `perfect` is the metric's best possible value.
     """
 
     label: str
@@ -30,7 +30,7 @@ class Measure(NamedTuple):
 
 
 METRICS = {
-    "damage_x100": Measure("damage x100", "lower", 2, noise=0.05, perfect=1.5),  # that of real anime faces
+    "damage_x100": Measure("damage x100", "lower", 2, noise=0.05, perfect=1.5),  # the value of real anime faces
     "fd": Measure("FD", "lower", 2),
     "kid_x1000": Measure("KID x1000", "lower", 2, noise=0.5),
     "precision": Measure("precision", "higher", 3),
@@ -40,21 +40,21 @@ METRICS = {
     "swd_x1000": Measure("SWD x1000", "lower", 1),
     "spectrum_db": Measure("spectrum, dB off", "lower", 2),
 }
-"""Columns of measurements, which are rare and never averaged."""
+"""The columns that hold metrics. They are rare and never averaged."""
 
-BY_DAMAGE = "damage_x100"  # the metric that agrees with the eye, and is blind to variety
-ALIKE = 1.1  # FDs are alike where their ratio is at most this
+BY_DAMAGE = "damage_x100"  # the metric that agrees with human judgement but is blind to variety
+ALIKE = 1.1  # two FDs count as equal if their ratio is at most this
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that are shown together."""
+    """A plot of one or more curves."""
 
-    title: str  # what they are
-    unit: str  # of their values
-    columns: Mapping[str, str]  # of log.jsonl, with their names for people
-    smooth: bool = False  # whether a smoothed curve is shown over each raw one
-    scale: float = 1.0  # factor of their values
+    title: str  # what the panel shows
+    unit: str  # unit of the values
+    columns: Mapping[str, str]  # columns of log.jsonl and their display names
+    smooth: bool = False  # whether to plot a smoothed curve over each raw one
+    scale: float = 1.0  # factor that the values are multiplied by
 
 
 def _labels(*metrics: str) -> dict[str, str]:
@@ -91,19 +91,19 @@ PANELS = {
     "speed": Panel("Speed", "images a second", {"images_per_second": "images/s"}),
     "data_wait": Panel("Waiting for data", "share of the time, %", {"data_wait": "data wait"}, scale=100.0),
 }
-"""All panels, in the order in which they are shown; those without a value yet are left out."""
+"""All panels in display order. Panels without a value yet are left out."""
 
 
 class Curves:
-    """The rows of log.jsonl in bounded memory: when there are too many, points become means of more rows.
+    """The rows of log.jsonl in bounded memory: when there are too many, each point becomes the mean of more rows.
 
-    Measurements are kept as they are: training spends so little time on them that there are never many.
+    Rows with metrics are never averaged: measurements get so little of the training time that there are never many.
     """
 
     def __init__(self) -> None:
         self.measured: list[dict[str, float]] = []
         self.rows: list[dict[str, float]] = []
-        self.waiting: list[dict[str, float]] = []  # not yet as many as a point stands for
+        self.waiting: list[dict[str, float]] = []  # rows of a point that is not complete yet
         self.stride = 1
 
     def add(self, row: Mapping[str, float]) -> None:
@@ -121,13 +121,13 @@ class Curves:
             self.stride *= 2
 
     def rewind(self, step: int) -> None:
-        """Drop the rows beyond a step."""
+        """Drop the rows after a step."""
         self.measured = [row for row in self.measured if row["step"] <= step]
         self.rows = [row for row in self.rows if row["step"] <= step]
         self.waiting = [row for row in self.waiting if row["step"] <= step]
 
     def column(self, name: str, along: str = "images_seen") -> tuple[np.ndarray, np.ndarray]:
-        """Places (by default images seen) and values of a column, (N,) each, of the rows that have it."""
+        """Return positions (by default images seen) and values of a column, (N,) each, from the rows that have it."""
         rows = [*self.rows, _mean(self.waiting)] if self.waiting else self.rows
         rows = self.measured if name in METRICS else rows
         points = [(row[along], row[name]) for row in rows if name in row]
@@ -135,13 +135,13 @@ class Curves:
         return both[:, 0], both[:, 1]
 
     def panel(self, panel: Panel) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """The curves of a panel that have values, by their names for people, scaled."""
+        """Return the curves of a panel that have values, scaled, by their display names."""
         found = {label: self.column(column) for column, label in panel.columns.items()}
         return {label: (x, panel.scale * y) for label, (x, y) in found.items() if len(x)}
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:
-    """The moving average of values, (N,); at the ends it has fewer neighbours."""
+    """Return the moving average of values (N,); the window is cut off at the ends."""
     reach = round(SMOOTHED * len(values) / 2)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
@@ -150,10 +150,10 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A histogram of the logits of faces (N,) and of samples (M,), without those that are not finite.
+    """Compute a histogram of the finite logits of real faces (N,) and of samples (M,).
 
     Returns:
-        The bins' edges (B + 1,), and the share of each kind in each bin, (B,).
+        The bin edges (B + 1,), and for each kind its share in each bin, (B,).
     """
     kinds = {kind: logits[np.isfinite(logits)].astype(float) for kind, logits in {"real": real, "fake": fake}.items()}
     both = np.concatenate([*kinds.values(), [0.0]])
@@ -162,7 +162,7 @@ def histogram(real: np.ndarray, fake: np.ndarray) -> tuple[np.ndarray, dict[str,
 
 
 def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of neighbouring rows, at the place of the last."""
+    """Return the mean of neighbouring rows, at the position of the last one."""
     names = {name for row in rows for name in row}
     values = {name: [row[name] for row in rows if name in row] for name in names}
     mean = {name: sum(each) / len(each) for name, each in values.items()}

@@ -16,37 +16,37 @@ from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
 
-PROBED, LEAST_PROBED = 128, 64  # most and least faces of each kind that the discriminator rates
-ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces that it rates at a time; previews from one rating to the next
+PROBED, LEAST_PROBED = 128, 64  # maximum and minimum number of faces of each kind that the discriminator rates
+ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces that it rates at a time; number of previews from one rating to the next
 
 Kind = Literal[
     "early", "balanced", "collapsed", "won", "lost", "memorised", "oscillating", "improving", "wavering", "stalled"
 ]
 
-EARLY_IMAGES = 10_000  # images before which there is no diagnosis
-RECENT = 0.25  # share of the run, its last part, that most rules look at
-COLLAPSED = 0.3  # greatest `variety` of samples that have collapsed
-WON, LOST = 0.999, 0.6  # shares of pairs told apart by a discriminator that has won, and has lost
-KNOWN, MANY_EPOCHS = 0.975, 200  # the same share of one that knows faces by heart, and epochs for that
-SURE = 0.75  # least share of pairs told apart for mean logits to mean anything
-SMALL = 2000  # fewest faces of which some are held out
-BY_HEART = 0.5  # how far on the way from training faces to samples held-out ones lie once the former are known by heart
-TOO_WELL = 0.99  # coverage of training faces known by heart; as many new faces would give 0.97
-NEAR, FAR = 4_000, 40_000  # images between previews whose samples can be compared
-RESTLESS = 0.6  # samples that change three times by this share of the distance between two of them do not settle
+EARLY_IMAGES = 10_000  # there is no diagnosis before this many images
+RECENT = 0.25  # the last part of the run that most rules consider, as a share of it
+COLLAPSED = 0.3  # samples whose `variety` is at most this have collapsed
+WON, LOST = 0.999, 0.6  # shares of pairs told apart from which on, and up to which, the discriminator has won or lost
+KNOWN, MANY_EPOCHS = 0.975, 200  # least such share, and epochs, of a memorised data set without held-out faces
+SURE = 0.75  # mean logits mean something only if at least this share of pairs is told apart
+SMALL = 2000  # data sets of at least this many faces have held-out faces
+BY_HEART = 0.5  # memorised: held-out logits lie at least this far on the way from the training faces' to the samples'
+TOO_WELL = 0.99  # coverage of memorised training faces; as many new faces would give 0.97
+NEAR, FAR = 4_000, 40_000  # minimum and maximum images between previews whose samples can be compared
+RESTLESS = 0.6  # samples oscillate if `drift` is at least this three times in a row
 NOISE = 0.03  # relative noise of a metric
-STALE, STALE_SHARE = 3, 1.4  # a run has stalled after so many measurements, and so many times as long, without progress
+STALE, STALE_SHARE = 3, 1.4  # stalled: that many measurements and that factor in images seen since the last progress
 
 KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
-"""Metrics that may decide best.pt, in the order in which they are told."""
+"""The metrics that may select best.pt, in display order."""
 
-THUMBNAIL = 8  # parts per side of a face whose means `variety` and `drift` compare
+THUMBNAIL = 8  # `variety` and `drift` compare the means of this many parts per side of a face
 
 
 class Probe:
-    """Measures the networks at each preview, always with the same faces (N, S, S, C) uint8, trained on and held out.
+    """Measures the networks at each preview, always with the same training and held-out faces (N, S, S, C) uint8.
 
-    `codes` are the classes of both, (N, K) each, where the networks know some.
+    `codes` are the classes of both sets, (N, K) each, if the networks are conditional.
     """
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray, codes: Sequence[Tensor] | None = None) -> None:
@@ -58,10 +58,10 @@ class Probe:
     def __call__(
         self, samples: Tensor, discriminator: Callable[..., Tensor], codes: Tensor | None = None
     ) -> dict[str, float]:
-        """Measure samples (N, C, S, S) in [-1, 1], of these classes; calling the discriminator must not change it.
+        """Measure samples (N, C, S, S) in [-1, 1] of the given classes. Calling the discriminator must not change it.
 
         Returns:
-            The columns `variety`; from the second time on `drift`; and every fourth time, if enough faces are held
+            The column `variety`; from the second call on `drift`; and at every fourth call, if enough faces are held
             out, the mean logits `seen_logit`, `held_out_logit` and `sample_logit`.
         """
         thumbs, before = thumbnails(to_pixels(samples)), self.thumbs
@@ -79,41 +79,41 @@ class Probe:
 
 
 def mean_logit(discriminator: Callable[..., Tensor], images: Tensor, codes: Tensor | None = None) -> float:
-    """The mean logit of images, computed for a few at a time, as training may leave little memory."""
+    """Return the mean logit of images, computed in small batches because training may leave little memory."""
     parts = images.split(ASKED_AT_ONCE)
     known = [{}] * len(parts) if codes is None else [{"codes": c.to(images.device)} for c in codes.split(ASKED_AT_ONCE)]
     return torch.cat([discriminator(some, **of).float() for some, of in zip(parts, known, strict=True)]).mean().item()
 
 
 def thumbnails(faces: np.ndarray) -> np.ndarray:
-    """The means of 8 x 8 parts of faces (N, S, S, C) uint8: (N, 64 C)."""
+    """Return the means of 8 x 8 parts of faces (N, S, S, C) uint8, as (N, 64 C)."""
     n, size, _, channels = faces.shape
     part = size // THUMBNAIL
     return faces.reshape(n, THUMBNAIL, part, THUMBNAIL, part, channels).mean((2, 4)).reshape(n, -1)
 
 
 def distances(thumbs: np.ndarray) -> np.ndarray:
-    """Root-mean-square distances between all rows of (N, F): (N, N), with infinity on the diagonal."""
+    """Return the root-mean-square distances between all rows of (N, F), as (N, N) with infinity on the diagonal."""
     found = np.sqrt(((thumbs[:, None] - thumbs[None]) ** 2).mean(2))
     np.fill_diagonal(found, np.inf)
     return found
 
 
 def variety(samples: np.ndarray, reals: np.ndarray) -> float:
-    """How far apart samples are: the median distance to the nearest other sample, divided by that of real faces.
+    """Return the median distance from a sample to the nearest other sample, divided by that of real faces.
 
-    About 1 where samples differ as much as faces do, near 0 where they are all alike. Both are thumbnails, (N, F), of
-    about as many samples as faces.
+    It is about 1 if samples differ as much as real faces do, and near 0 if they are all alike. Both arguments are
+    thumbnails, (N, F), of about as many samples as faces.
     """
     of_samples, of_reals = (np.median(distances(of).min(1)) for of in (samples, reals))
     return float(of_samples / max(of_reals, 1e-9))
 
 
 def drift(samples: np.ndarray, before: np.ndarray) -> float:
-    """How much samples of the same latents have changed: the median change, divided by the distance of two samples.
+    """Return the median change of samples of the same latents, divided by the median distance between two samples.
 
-    It falls towards 0 as a generator settles; near 1 the same latents give entirely other faces. Both are thumbnails,
-    (N, F).
+    It falls towards 0 as the generator settles; near 1, the same latents give entirely different faces. Both arguments
+    are thumbnails, (N, F).
     """
     moved = np.sqrt(((samples - before) ** 2).mean(1))
     apart = distances(samples)[np.triu_indices(len(samples), 1)]
@@ -122,35 +122,35 @@ def drift(samples: np.ndarray, before: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """The meaning of a run's curves."""
+    """The diagnosis of a run's curves."""
 
-    kind: Kind  # the rule that holds
+    kind: Kind  # the rule that applies
     short: str  # a few words for the status line
     text: str  # what is happening and what to do, in a sentence or two
 
     @property
     def trouble(self) -> bool:
-        """Whether the user should do something about it."""
+        """Return whether the user should do something about it."""
         return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
 
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
-    """Diagnose the curves of a run on so many faces by the first rule that holds, the most serious first.
+    """Diagnose the curves of a run on `faces` faces by the first rule that applies, the most serious first.
 
-    docs/experiments.md has the runs that the rules come from and were tried on.
+    docs/experiments.md has the runs that the rules were derived from and tested on.
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
         return Diagnosis("early", "too early to say", f"the curves begin to mean something at {EARLY_IMAGES:,} images.")
     quality = _quality(curves, config, folder, finished)
     found = _collapsed(curves, config) or _by_heart(curves, config, faces)
-    if quality is None or quality.kind != "improving":  # what improves is in balance
+    if quality is None or quality.kind != "improving":  # a run that improves is in balance
         found = found or _out_of_balance(curves, config, quality is not None) or _oscillating(curves, config)
     return found or quality or _well(curves)
 
 
 def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
-    """The values of a column in the last part of the run, at least `least`; empty where there are too few."""
+    """Return the last quarter of a column's values, at least `least`; none if there are no more than that."""
     values = curves.column(name)[1]
     return values[-max(least, round(RECENT * len(values))) :] if len(values) > least else values[:0]
 
@@ -166,11 +166,11 @@ def _well(curves: Curves) -> Diagnosis:
 def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     where, values = curves.column("variety")
     values = values[where > EARLY_IMAGES / 2]
-    if len(values) < 2 or values[-2:].max() > COLLAPSED or values[-1] > values[-2] + 0.05:  # it grows out of it
+    if len(values) < 2 or values[-2:].max() > COLLAPSED or values[-1] > values[-2] + 0.05:  # variety is recovering
         return None
     accuracy = _recent(curves, "d_accuracy", 3)
-    won = len(accuracy) and np.median(accuracy) >= WON and config.loss != "wgan"  # whose critic is meant to be ahead
-    if values.max() <= COLLAPSED and won:  # it has not got going
+    won = len(accuracy) and np.median(accuracy) >= WON and config.loss != "wgan"  # a critic is meant to be ahead
+    if values.max() <= COLLAPSED and won:  # training never got going; this is no collapse
         return None
     if config.nz < 16:
         do = f"--nz={config.nz} leaves it too little to vary: start again with --nz=100"
@@ -188,7 +188,7 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diagnosis | None:
     accuracy, images = _recent(curves, "d_accuracy", 3), curves.column("images_seen")[0][-1]
-    if config.loss == "wgan" and len(accuracy) and np.median(accuracy) >= WON:  # its critic is meant to be ahead
+    if config.loss == "wgan" and len(accuracy) and np.median(accuracy) >= WON:  # a critic is meant to be ahead
         return None
     if not len(accuracy) or LOST < np.median(accuracy) < WON or images < (1 if measured else 2) * EARLY_IMAGES:
         return None
@@ -212,7 +212,7 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
 def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
     epochs, accuracy = curves.column("images_seen")[0][-1] / faces, _recent(curves, "d_accuracy", 3)
     seen, held_out, sample = (_recent(curves, f"{kind}_logit", 2) for kind in ("seen", "held_out", "sample"))
-    if not len(accuracy) or np.median(accuracy) < SURE:  # else the distance is noise
+    if not len(accuracy) or np.median(accuracy) < SURE:  # otherwise the distance is noise
         return None
     if len(seen):
         share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
@@ -221,14 +221,14 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
         why = f"faces it was not trained on look to it {min(share, 1):.0%} as false as samples do"
         do = "Stop and use best.pt" if curves.measured else "Stop"
     else:
-        coverage = curves.column("coverage")[1][-2:]  # accuracy alone may only mean that samples are bad
+        coverage = curves.column("coverage")[1][-2:]  # high accuracy alone may only mean that the samples are bad
         if epochs < MANY_EPOCHS or faces >= SMALL or np.median(accuracy) < KNOWN:
             return None
         if not len(coverage) or coverage.min() < TOO_WELL:
             return None
         right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
-        do = "Stop, see whether an earlier step-*.pt gives faces that are more its own"  # best.pt is nearest to them
+        do = "Stop, see whether an earlier step-*.pt gives faces that are more its own"  # best.pt is nearest to copying
     do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
     if config.translate < 0.6 or config.colour < 0.5:
         do += "; --translate=0.6 --colour=0.5 put it off"
@@ -243,7 +243,7 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     where, moved = (values[-3:] for values in curves.column("drift"))
     began = curves.column("variety")[0]
     usual = len(where) == 3 and np.diff(where).min() >= NEAR and np.diff(where).max() <= FAR
-    if not usual or where[0] <= began[min(1, len(began) - 1)] or moved.min() < RESTLESS:  # at first noise becomes faces
+    if not usual or where[0] <= began[min(1, len(began) - 1)] or moved.min() < RESTLESS:  # noise becomes faces at first
         return None
     do = f"start again with smaller --lr1 and --lr2 (now {config.lr1:g} and {config.lr2:g})"
     if not config.ema_half_life_images:
@@ -257,7 +257,10 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether the metric of best.pt improves; damage, which is blind to variety, not at the cost of FD."""
+    """Diagnose the progress of the metric that selects best.pt.
+
+    Damage is blind to variety, so its improvement counts only while FD stays close to its minimum; FD's counts as well.
+    """
     found = _progress(curves, config.kept_by, config, folder, finished)
     if config.kept_by != BY_DAMAGE or found is None:
         return found
@@ -268,16 +271,16 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
-    """Whether a metric improves."""
+    """Diagnose whether a metric improves."""
     name, better, _, noise, perfect = METRICS[metric]
     higher = better == "higher"
     where, values = curves.column(metric)
     if len(values) < 3:
         return None
-    left = np.maximum((values - perfect) * (-1 if higher else 1), 1e-3)  # what is left to do
+    left = np.maximum((values - perfect) * (-1 if higher else 1), 1e-3)  # the distance to the best possible value
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
     as_good = (1 + NOISE) * left[best] + noise
-    good = int(np.argmax(left <= as_good))  # the first as good as the best, nearly
+    good = int(np.argmax(left <= as_good))  # the first measurement that is nearly as good as the best
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
         shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
         if annealed and not finished:
@@ -297,7 +300,7 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
         )
     text = f"{name} went from {values[past]:.3g} to {values[-1]:.3g} "
     text += f"between {where[past]:,.0f} and {where[-1]:,.0f} images"
-    # It slows down as a power of the time spent (docs/experiments.md); while rates fall it goes faster for a while.
+    # Progress slows down as a power of the time (docs/experiments.md), and is faster while learning rates fall.
     power = np.polyfit(np.log(minutes[past:]), np.log(left[past:]), 1)[0]
     gain = left[-1] * (1 - 2 ** min(power, 0.0))
     if not annealed:
@@ -312,7 +315,7 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
-    """A measurement in words, first the metric that decides best.pt."""
+    """Describe a measurement in words, starting with the metric that selects best.pt."""
     first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
     told = [f"{METRICS[column].label} {found[column]:.2f}" for column in (first, *others) if column in found]
     return f"{told[0]} ({', '.join(told[1:])})"

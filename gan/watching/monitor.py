@@ -1,4 +1,4 @@
-"""The status line, log.jsonl and preview grids of a run. Changes nothing in the training."""
+"""The status line, log.jsonl and preview grids of a run. Nothing here changes the training."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from gan.watching.curves import PLACES, Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
-SIDE_SHARE = 0.03  # of the time for measurements, which wait for it; previews get what is left of it, at least a third
-SPACED = 500  # previews are at least a 500th of the time so far apart, so that they do not fill a long run's folder
-ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # if work takes longer, and so many times as long as usual, the computer slept
-LOGIT_STEPS = 16  # steps that the histogram of the discriminator's logits covers
-DIAGNOSIS_SECONDS = 10.0  # between diagnoses of the curves, at least
-SAID_SECONDS = 60.0  # between messages about a new diagnosis, at least
-QUIET_SECONDS = 30.0  # between status lines in a file or in CI
+SIDE_SHARE = 0.03  # share of the time for measurements, which wait for it; previews get the rest, at least a third
+SPACED = 500  # previews are at least a 500th of the elapsed time apart, so that they do not fill a long run's folder
+ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # work that takes this long, and so many times as long as usual, means sleep
+LOGIT_STEPS = 16  # number of steps in the histogram of the discriminator's logits
+DIAGNOSIS_SECONDS = 10.0  # minimum interval between diagnoses of the curves
+SAID_SECONDS = 60.0  # minimum interval between messages about a new diagnosis
+QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
 class Monitor:
-    """Collects the reports of the steps and shows them.
+    """Collects the values of each step and displays them.
 
-    Losses stay on the device until a row is due, so that nothing waits for the GPU in between.
+    Losses stay on the device until a row is due, so that no step waits for the GPU.
 
     Args:
-        run: folder of the run; `log.jsonl` is written there. None where another process shows the run.
+        run: folder of the run; `log.jsonl` is written there. None if another process displays the run.
         save_path: folder of the preview grids.
         faces: faces in an epoch.
-        max_epoch: epochs of the run; infinite where minutes alone end it.
+        max_epoch: epochs of the run; infinite if only the time budget ends it.
         step: the step that the run starts or resumes from; later rows of an older log are dropped.
-        seconds: training time before that.
-        ends: training time at which the run's budget ends, seconds; None without one.
-        outputs: further places that show the run.
-        diagnose: diagnoses the curves; its second argument tells whether the run is over.
+        seconds: training time before that step.
+        ends: training time in seconds at which the run's budget ends; None without a budget.
+        outputs: additional displays of the run.
+        diagnose: diagnoses the curves; its second argument says whether the run is over.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Monitor:
         self.diagnosis: Diagnosis | None = None
         self.kind_said, self.kind_said_at, self.diagnosed_at, self.over = "early", -math.inf, -math.inf, False
         self.log = None if run is None else run / "log.jsonl"
-        self.unwritten = list[str]()  # rows for which there was no room; they are written with the next one
+        self.unwritten = list[str]()  # rows that the disk had no room for; they are written with the next one
         self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
@@ -85,7 +85,7 @@ class Monitor:
                     self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
-        """Drop everything newer than `step`: rows of the log, and values collected since the last row."""
+        """Drop everything after `step`: rows of the log, and values collected since the last row."""
         if self.log is not None:
             self._cut(self.log, step)
             self.unwritten = [row for row in self.unwritten if _step_of(row) <= step]
@@ -118,36 +118,36 @@ class Monitor:
 
     @property
     def seconds(self) -> float:
-        """Training time of the run so far, earlier sittings included."""
+        """Return the training time of the run so far, including the time before it was resumed."""
         return time.perf_counter() - self.started
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Wrap something that is not training, such as the debugger: its time does not count."""
+        """Exclude the time of the block, such as a debugger session, from the training time."""
         since = time.perf_counter()
         yield
         self.skip(time.perf_counter() - since)
 
     def skip(self, away: float) -> None:
-        """Exclude so many past seconds from all times."""
+        """Exclude that many past seconds from all times."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Wrap the wait for a step's faces, with which the step begins."""
+        """Time the wait for a step's faces, with which the step begins."""
         self.step_started = time.perf_counter()
         yield
         self.data_seconds += time.perf_counter() - self.step_started
 
     def step_done(self) -> None:
-        """Account for the step that began with `loading`."""
+        """Record the duration of the step that began with `loading`."""
         self.awake("step", time.perf_counter() - self.step_started)
 
     def awake(self, what: str, took: float) -> float:
-        """The seconds of a kind of work that count: without those in which the computer slept.
+        """Return the seconds that a kind of work counts for, without any in which the computer slept.
 
         Returns:
-            All that it took, or the usual time if the computer must have slept; the rest is then excluded everywhere.
+            `took`, or the usual time if the computer must have slept; the rest is then excluded from all times.
         """
         usual = self.usual.get(what, math.inf)
         if took <= max(ASLEEP_SECONDS, ASLEEP_TIMES * usual):
@@ -158,13 +158,13 @@ class Monitor:
         return usual
 
     def add(self, **values: Tensor) -> None:
-        """Collect scalars of one step, still on the device."""
+        """Collect scalars of one step, which are still on the device."""
         for name, value in values.items():
             total, count = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value.detach(), count + 1)
 
     def add_logits(self, real: Tensor, fake: Tensor) -> None:
-        """Collect the discriminator's logits of one step, (N,) or (N, heads), still on the device."""
+        """Collect the discriminator's logits of one step, (N,) or (N, heads), which are still on the device."""
         real, fake = (logits.detach().float().view(len(logits), -1).mean(1) for logits in (real, fake))
         self.add(real_logit=real.mean(), fake_logit=fake.mean(), d_accuracy=(real[:, None] > fake).float().mean())
         self.logits.append((real, fake))
@@ -174,14 +174,14 @@ class Monitor:
         self.notes |= values
 
     def means(self) -> dict[str, float]:
-        """The means of the scalars collected since the last row."""
+        """Return the means of the scalars collected since the last row."""
         return {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
 
     def row(self, step: int, images_seen: int, values: Mapping[str, float] | None = None) -> bool:
-        """Write `values`, by default the means since the last row, to the log and show them.
+        """Write `values`, by default the means since the last row, to the log and display them.
 
         Returns:
-            True if all of them are finite; otherwise nothing is written.
+            True if all values are finite; otherwise nothing is written.
         """
         values = self.means() if values is None else values
         if not all(math.isfinite(value) for value in values.values()):
@@ -206,7 +206,7 @@ class Monitor:
         return True
 
     def update_diagnosis(self, step: int) -> None:
-        """Diagnose the curves; prints a new diagnosis, but not too often."""
+        """Diagnose the curves, and print a diagnosis of a new kind unless the last message was too recent."""
         self.diagnosed_at = time.perf_counter()
         if self.diagnose is None or self.log is None:
             return
@@ -229,12 +229,12 @@ class Monitor:
         except OSError as error:
             with contextlib.suppress(OSError):
                 if size is not None:
-                    os.truncate(log, size)  # the part that still went in would spoil the next row
+                    os.truncate(log, size)  # a partly written row would corrupt the next one
             self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, total = int(row["images_seen"]), self.faces * self.max_epoch
-        left = max(0, total - seen) / rate  # to the end of the last epoch, or of the budget if that comes first
+        left = max(0, total - seen) / rate  # until the end of the last epoch, or of the budget if that comes first
         if self.ends is not None:
             left = max(0.0, min(left, self.ends - self.seconds))
         limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
@@ -265,31 +265,31 @@ class Monitor:
     def _print(self, text: str, stream: TextIO) -> None:
         try:
             print(text, file=stream, flush=True)
-        except BrokenPipeError:  # whoever read it has gone; Python would try again at its end and complain
+        except BrokenPipeError:  # the reader has gone; Python would try to flush again at exit and complain
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        except OSError:  # a disk is full, say: no reason to end a run
+        except OSError:  # for example a full disk, which is no reason to end a run
             pass
 
     def may_measure(self, seconds: float) -> bool:
-        """Return True if measurements keep to their share of the time with so many seconds more."""
+        """Return whether measurements stay within their share of the time if they take `seconds` more."""
         return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
 
     def may_preview(self) -> bool:
-        """Return True if previews keep to their share and the last one is long enough ago."""
+        """Return whether previews stay within their share of the time and the last one is long enough ago."""
         now = time.perf_counter()
         share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
         fits = self.side_seconds <= share or previews <= share / 3
         return fits and now - self.previewed >= (now - self.opened) / SPACED
 
     def measured(self, since: float) -> None:
-        """Account for a measurement that began at `since`, by `time.perf_counter()`."""
+        """Record the cost of a measurement that began at `since`, a value of `time.perf_counter()`."""
         took = time.perf_counter() - since
         self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
     def preview(self, step: int, pixels: np.ndarray, since: float, rows: Sequence[str] = ()) -> None:
-        """Write a grid of samples, (N, S, S, 3) uint8, with a row for each class of `rows` if there are any.
+        """Write a grid of samples, (N, S, S, 3) uint8, with a row for each class in `rows` if there are any.
 
-        Accounts for their cost since `since`, by `perf_counter`.
+        The time from `since`, a value of `time.perf_counter()`, counts as the cost of the preview.
         """
         path = self.save_path / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
@@ -304,7 +304,7 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or print it once more where nobody watches live; close the outputs."""
+        """End the status line, or print it once more if it is not live, and close the outputs."""
         if self.live.disable and self.log is not None:
             self._print(self.status, sys.stderr)
         self.live.close()
@@ -315,11 +315,11 @@ class Monitor:
 
 
 LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
-"""Parts of the status line that are left out in a narrow terminal, first to last."""
+"""Parts of the status line in the order in which a narrow terminal drops them."""
 
 
 def fitting(parts: Mapping[str, str], columns: int) -> str:
-    """The status line from its named parts, without those that do not fit into a terminal."""
+    """Join the named parts of the status line, without those that do not fit into the terminal."""
     kept = dict(parts)
     for name in LESS_AND_LESS:
         if len("  ".join(kept.values())) < columns:
@@ -329,19 +329,19 @@ def fitting(parts: Mapping[str, str], columns: int) -> str:
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Return True where somebody watches a stream live: in a terminal that can move its cursor, outside CI."""
+    """Return whether a stream is live: a terminal that can move its cursor, outside CI."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 def coloured(text: str, trouble: bool, stream: TextIO) -> str:
-    """The text in yellow for trouble, else in green, in a terminal without NO_COLOR."""
+    """Colour the text yellow for trouble, else green, if the stream is a live terminal and NO_COLOR is not set."""
     if not is_watched(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"
 
 
 def _columns(stream: TextIO) -> int:
-    """The width of a terminal; 80 where it does not say."""
+    """Return the width of a terminal, or 80 if it is unknown."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
@@ -349,7 +349,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _step_of(row: str) -> float:
-    """The step of a row of the log; a row cut short by a crash, or that somebody wrote, belongs to no step."""
+    """Return the step of a row of the log; infinity for a row that was cut short by a crash or is otherwise invalid."""
     try:
         values = json.loads(row)
         numbers = all(type(value) in (int, float) and abs(value) < 1e300 for value in values.values())

@@ -1,4 +1,4 @@
-"""A run as one self-contained page: report.html in its folder, rewritten while it trains."""
+"""The report of a run: report.html in its folder, a self-contained page that is rewritten during training."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gan.files import as_word, write_text
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
-SHARE = 0.003  # approximate share of the time for rewriting the page
-INTERVAL, LONGEST = 10.0, 180.0  # seconds between rewritings, at least and at most
-POINTS = 250  # most plotted points of a curve
-TIMES, LATENTS = 10, 8  # rows of the picture of the same latents over time, and latents in a row
-REFRESH = 30  # seconds after which a browser reloads the page while the run trains
+SHARE = 0.003  # approximate share of the time spent on rewriting the page
+INTERVAL, LONGEST = 10.0, 180.0  # minimum and maximum seconds between rewrites
+POINTS = 250  # maximum number of points plotted per curve
+TIMES, LATENTS = 10, 8  # rows of the picture that follows the same latents over time, and latents per row
+REFRESH = 30  # seconds after which a browser reloads the page during training
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -65,7 +65,7 @@ last save.
 
 
 class RunReport(Output):
-    """Writes `report.html` into a run's folder, with its options; the preview grids are taken from `samples`."""
+    """Writes `report.html` with the run's options into its folder; `samples` is the folder of the preview grids."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
         super().__init__()
@@ -75,12 +75,12 @@ class RunReport(Output):
         self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl, and write the page when it is due; returns lines for the user."""
+        """Add a row of log.jsonl, and write the page if it is due; returns lines for the user."""
         super().row(row)
         if time.perf_counter() < self.due:
             return []
-        with contextlib.suppress(Exception):  # it may find no folder for its cache: then writing the page says so
-            import matplotlib.figure  # noqa: F401  # the first time takes a second, which is not the page's
+        with contextlib.suppress(Exception):  # no folder for its cache, say; writing the page then reports it
+            import matplotlib.figure  # noqa: F401  # the first import takes a second, which is no cost of the page
         since = time.perf_counter()
         told = self._write(training=True)
         took = time.perf_counter() - since
@@ -95,7 +95,7 @@ class RunReport(Output):
         before, self.said = self.said, ""
         try:
             write_text(self.path, self._page(training))
-        except Exception as error:  # whatever is wrong with a disk, a font or a picture, the training goes on
+        except Exception as error:  # training goes on whatever is wrong with a disk, a font or a picture
             self.said = (
                 f"could not write {self.path}: {error}; training goes on and tries again; log.jsonl has all "
                 f"numbers; make room on the disk, and make {self.path.parent} writable"
@@ -123,14 +123,14 @@ class RunReport(Output):
         )
 
     def _over_time(self, training: bool) -> list[tuple[str, np.ndarray]]:
-        """The first rows of some of the grids, one below another, as a picture with its title; or an empty list."""
+        """Return a picture of the first rows of some grids, stacked, with its title; or an empty list."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
             return []
         chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
         before, self.rows = self.rows, {}
         for file in chosen:
-            with contextlib.suppress(OSError):  # cut short, when the power went
+            with contextlib.suppress(OSError):  # a file cut short by a power failure
                 self.rows[file] = before[file] if file in before else _first_row(file)
         if not self.rows:
             return []
@@ -167,7 +167,7 @@ def _first_row(file: Path) -> np.ndarray:
 
 
 def _drawing(draw: Any) -> bytes:
-    """A plot as an SVG file; `draw` fills its axes."""
+    """Return a plot as an SVG file; `draw` fills its axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -178,7 +178,7 @@ def _drawing(draw: Any) -> bytes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         draw(axes)
-        axes.locator_params(nbins=5)  # it is small; and half of the time goes into ticks
+        axes.locator_params(nbins=5)  # the plot is small, and half of the time goes into ticks
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 
@@ -200,7 +200,7 @@ def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.nda
 
 
 def short_number(value: float) -> str:
-    """A number of images for an axis: 0, 500, 20k, 1.5M."""
+    """Format a number of images for an axis: 0, 500, 20k, 1.5M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"
@@ -208,6 +208,6 @@ def short_number(value: float) -> str:
 
 
 def _thinned(values: np.ndarray, most: int) -> np.ndarray:
-    """Means of neighbouring values, at most `most` of them."""
+    """Average neighbouring values so that at most `most` remain."""
     each = -(-len(values) // most)
     return np.array([values[i : i + each].mean() for i in range(0, len(values), each)])

@@ -1,4 +1,4 @@
-"""A run for TensorBoard: the columns of log.jsonl under their names, pictures and options."""
+"""A run in TensorBoard: the columns of log.jsonl by their names, pictures and options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def writer_class() -> Callable[..., Any]:
 
 
 class TensorBoardLog(Output):
-    """Writes event files into a folder. Rows of earlier sittings stay, and missing ones are added."""
+    """Writes event files into a folder. Rows from before a resume stay, and missing ones are added."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class TensorBoardLog(Output):
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
-        self.written = _steps_in(folder)  # steps whose rows are in the files
-        self.step = 0  # that the run was resumed from or rolled back to
+        self.written = _steps_in(folder)  # steps whose rows are in the event files
+        self.step = 0  # step that the run was resumed from or rolled back to
 
     def rewind(self, step: int) -> None:
-        """Discard what is newer than `step` with the next write; notices for the user stay."""
+        """Discard everything after `step` at the next write; notices for the user stay."""
         self._close()
         self.step, self.kind = step, "early"
         self.written = {s for s in self.written if s <= step}
 
     def row(self, row: Mapping[str, float]) -> list[str]:
-        """Take a row of log.jsonl unless the files already have it; returns lines for the user."""
+        """Write a row of log.jsonl unless the event files already have it; returns lines for the user."""
         step = int(row["step"])
         if step not in self.written:
             self._open()
@@ -59,24 +59,24 @@ class TensorBoardLog(Output):
             for kind, logits in zip(("real", "fake"), self.spread or (), strict=False):
                 self._write("add_histogram", f"logits/{kind}", logits, step)
             self.spread = None
-            self._write("flush")  # a killed run must not lack what its checkpoint has
+            self._write("flush")  # after a kill, the files must not lack what the checkpoint has
         told, self.notices = self.notices, []
         return told
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Take a picture (H, W, 3) uint8."""
+        """Write a picture (H, W, 3) uint8."""
         self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
-        """Take the diagnosis of the curves; written when it changes."""
+        """Write the diagnosis of the curves when its kind changes."""
         if diagnosis.kind != self.kind:
             self.kind = diagnosis.kind
             self._open()
             self._write("add_text", "how it is going", f"{diagnosis.short}: {diagnosis.text}", step)
 
     def close(self) -> list[str]:
-        """Finish the files; returns lines for the user."""
+        """Close the event files; returns lines for the user."""
         self._close()
         told, self.notices = self.notices, []
         return told
@@ -86,12 +86,12 @@ class TensorBoardLog(Output):
         self.writer = None
 
     def _open(self) -> None:
-        """Begin a file if none is open; it discards what is newer than the step that the run was resumed from."""
+        """Open an event file if none is open; TensorBoard then discards everything after the step resumed from."""
         if self.writer is not None or self.failed:
             return
         new = not any(self.folder.glob("events.*"))
         try:
-            self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # the first one, too, says it
+            self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # also in the first file
         except OSError as error:
             self._give_up(error)
         if new:
@@ -101,7 +101,7 @@ class TensorBoardLog(Output):
             self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)
 
     def _write(self, method: str, *values: Any, **options: Any) -> None:
-        """Call a method of the writer; where it fails, as on a full disk, write no more."""
+        """Call a method of the writer; if it fails, for example on a full disk, write nothing more."""
         if self.writer is None:
             return
         try:
@@ -115,7 +115,7 @@ class TensorBoardLog(Output):
 
 
 def _steps_in(folder: Path) -> set[int]:
-    """The steps of the rows in a folder's event files, without discarded ones."""
+    """Return the steps of the rows in a folder's event files, without discarded ones."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     steps: set[int] = set()

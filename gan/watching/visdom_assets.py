@@ -1,4 +1,4 @@
-"""The further files that visdom's page loads, kept in the user's cache folder. Knows nothing of visdom's server."""
+"""The files that visdom's page loads but its package lacks, in the user's cache folder. Independent of visdom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gan import npm
 from gan.files import replacing
 from gan.npm import Asset
 
-MARK = "animegan"  # a file that marks the visdom servers that runs of this program have started
+MARK = "animegan"  # name of a file that identifies visdom servers started by this program
 
 ASSETS = tuple(
     Asset(*line.split())
@@ -47,11 +47,11 @@ mathjax 2.7.5 jax/output/SVG/fonts/TeX/Size1/Regular/Main.js js/mathjax/2.7.5/ja
 mathjax 2.7.5 jax/output/SVG/config.js js/mathjax/2.7.5/jax/output/SVG/config.js d680518add37c0d1bf50dea3c93a4cd2aa703d5e1d3e2748a0e016c26aee253c
 """.strip().splitlines()  # noqa: E501
 )
-"""What the page loads, in the versions that visdom 0.2.4 lists in its server/build.py."""
+"""The files that the page loads, in the versions that visdom 0.2.4 lists in its server/build.py."""
 
 
 def folder() -> Path:
-    """The folder of the files in the user's cache; it may not exist."""
+    """Return the folder of the files in the user's cache; it may not exist."""
     return npm.cache("visdom-page")
 
 
@@ -59,7 +59,7 @@ def page(own: Path) -> Path | None:
     """Complete the page's folder with the files that come with visdom.
 
     Returns:
-        A folder with everything the page loads; None where the files are neither cached nor on a CDN that answers.
+        The folder with everything the page loads; None if files are neither cached nor available from the CDN.
 
     Raises:
         OSError: the cache folder cannot be written.
@@ -67,7 +67,7 @@ def page(own: Path) -> Path | None:
     static = folder()
     if npm.missing(ASSETS, static) and not npm.from_cdn(ASSETS, static):
         return None
-    places = {own / asset.place for asset in ASSETS}  # visdom may have fetched some itself, and does not check them
+    places = {own / asset.place for asset in ASSETS}  # visdom may have downloaded some itself, unverified
 
     def unwanted(below: str, names: list[str]) -> list[str]:
         return [name for name in names if name.endswith(".map") or Path(below) / name in places]
@@ -78,7 +78,7 @@ def page(own: Path) -> Path | None:
 
 
 def _renew(source: str, target: str) -> None:
-    """Copy a file if it is new or has changed; a server may be reading it."""
+    """Copy a file if it is new or has changed, atomically, since a server may be reading it."""
     if not (os.path.isfile(target) and filecmp.cmp(source, target, shallow=False)):
         with replacing(Path(target)) as temporary:
             shutil.copyfile(source, temporary)

@@ -1,7 +1,7 @@
-"""The visdom page of a run: its server and its panes. The only module that imports visdom.
+"""The visdom page of a run: its server and its panes. No other module imports visdom.
 
-The training loop hands over what to show and goes on; a thread sends the whole page every few seconds. A slow, dead or
-restarted server changes nothing in the training, and the next update completes the page.
+The training loop hands over its data and goes on; a thread sends the whole page every few seconds. A slow, dead or
+restarted server does not affect the training, and the next update completes the page.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, h
 from gan.watching.output import Output
 
 if TYPE_CHECKING:
-    from gan.watching.health import Diagnosis  # the server's process, which begins in this module, needs no torch
+    from gan.watching.health import Diagnosis  # the server process starts in this module and needs no torch
 
-INTERVAL = 6.0  # seconds between updates, at least
-SHARE = 0.004  # largest share of the time for updates; the interval grows until they keep to it
-TIMEOUT = 10.0  # most seconds for a server's answer
-STARTING = 60.0  # most seconds for the start of a server, or of its client
-CLOSING = 6.0  # most seconds for the last update
-LARGEST = 64 * 2**20  # bytes of a request to a server of our own
-WIDTH, HEIGHT = 460, 330  # size of a pane, pixels: three fit beside each other on a usual screen
+INTERVAL = 6.0  # minimum seconds between updates
+SHARE = 0.004  # maximum share of the time for updates; the interval grows to respect it
+TIMEOUT = 10.0  # maximum seconds to wait for a server's answer
+STARTING = 60.0  # maximum seconds to wait for the start of a server, or of its client
+CLOSING = 6.0  # maximum seconds to wait for the last update
+LARGEST = 64 * 2**20  # maximum bytes of a request to our own server
+WIDTH, HEIGHT = 460, 330  # size of a pane in pixels: three fit side by side on a usual screen
 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
@@ -54,9 +54,9 @@ COMPARED = {
     "variety": ("variety of the samples", "1: as far apart as real faces", False),
     "g_loss": ("generator's loss, smoothed", "loss", True),
 }
-"""Columns by which runs in one environment are compared: title, unit, whether smoothed."""
+"""Columns by which runs that share an environment are compared: title, unit, whether smoothed."""
 
-BLANK = np.full((64, 64, 3), 235, np.uint8)  # placeholder of a picture that is not there yet
+BLANK = np.full((64, 64, 3), 235, np.uint8)  # placeholder for a missing picture
 PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
 
 
@@ -64,13 +64,13 @@ class Page(Output):
     """A run's page: an environment on a visdom server.
 
     Args:
-        address, port: of the server: http://localhost, 8097.
+        address, port: the server's, such as http://localhost and 8097.
         env: name of the environment.
-        run: name of the run. If the environment has another name, other runs may share it: then panes begin with
-            the run's name, and further panes compare the runs.
-        options: shown as text.
+        run: name of the run. If the environment has another name, other runs may share it: then the names of panes
+            begin with the run's name, and additional panes compare the runs.
+        options: displayed as text.
         server: our own server, if any, which ends with the page.
-        heir: starts a server of our own when that of another run has ended.
+        heir: starts our own server when that of another run has ended.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Page(Output):
         self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}
         self.lost = False
-        self.client: Any = None  # the thread's, which imports it
+        self.client: Any = None  # created by the thread, which imports visdom
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
 
     def close(self) -> list[str]:
-        """Send the last state, and end the server if it is ours; takes a few seconds at most."""
+        """Send the final state, and end our own server if there is one; takes a few seconds at most."""
         self.closing = True
         self.wake.set()
         self.thread.join(STARTING if self.client is None else CLOSING)
@@ -104,12 +104,12 @@ class Page(Output):
             self.server.close()
         return []
 
-    # Run by the thread.
+    # The following methods run in the thread.
 
     def _work(self) -> None:
         try:
             self.client = connect(self.address, self.port, self.env)
-        except Exception as error:  # visdom cannot be imported, say
+        except Exception as error:  # for example if visdom cannot be imported
             self._notice(error)
             return
         while True:
@@ -118,14 +118,14 @@ class Page(Output):
             try:
                 self._send()
                 self._notice(None)
-            except Exception as error:  # whatever the server or visdom's client does, the training goes on
+            except Exception as error:  # training goes on whatever the server or visdom's client does
                 self._notice(error)
             if closing:
                 return
             self.wake.wait(max(INTERVAL, (time.thread_time() - began) / SHARE))
 
     def _notice(self, error: Exception | None) -> None:
-        """Tell the user once that updates fail, and once that they succeed again."""
+        """Tell the user once when updates begin to fail, and once when they succeed again."""
         if (error is not None) == self.lost:
             return
         self.lost = error is not None
@@ -141,9 +141,9 @@ class Page(Output):
             self.notices.append(told)
 
     def _send(self) -> None:
-        """Send all that the server does not have."""
+        """Send everything that the server does not have."""
         if self.server is None and self.heir is not None and not is_taken(self.port):
-            self.server = self.heir()  # the run that had started it has ended
+            self.server = self.heir()  # the run that had started the server has ended
             self.server.wait()
             self.sent.clear()
         elif self.server is not None and self.server.restart():
@@ -153,7 +153,7 @@ class Page(Output):
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
             compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
-            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two beside each other
+            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two pictures side by side
             self._pane(name, pixels, {"title": title, "jpgquality": 90, "width": WIDTH, "height": height})
         self._pane("verdict", verdict, VERDICT_LOOK)
         self._pane("options", options_table(self.options), OPTIONS_LOOK)
@@ -169,16 +169,16 @@ class Page(Output):
             self.client.save([self.env])
 
     def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a pane, with the run's name where other runs may share the environment."""
+        """Return the arguments of a pane, with the run's name if other runs may share the environment."""
         if not self.shared:
             return {"win": name, "env": self.env, "opts": dict(look)}
         return {"win": f"{self.run} {name}", "env": self.env, "opts": {**look, "title": f"{self.run}: {look['title']}"}}
 
     def _pane(self, name: str, content: np.ndarray | str, look: Mapping[str, Any]) -> None:
-        """Send a picture or text, unless the server has it."""
+        """Send a picture or text unless the server has it."""
         window = self._window(name, look)
         if self.sent.get(name) is content or (isinstance(content, str) and self.sent.get(name) == content):
-            # Not client.win_exists, which prints when nobody answers. A server that is new again has lost it.
+            # client.win_exists would print if nobody answers. A restarted server no longer has the pane.
             answer = self.client._send({"win": window["win"], "eid": self.env}, endpoint="win_exists", quiet=True)
             if answer == "true":
                 return
@@ -229,19 +229,19 @@ class Page(Output):
 
 
 def curve_look(title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, ...]] | None) -> dict[str, Any]:
-    """The look of curves; without colours they get plotly's."""
+    """Return the plot options for curves; without `colours` they get plotly's."""
     look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
     look |= {"width": WIDTH, "height": HEIGHT}
     return look if colours is None else {**look, "linecolor": np.array(colours)}
 
 
 def colour(i: int, opacity: float = 1.0) -> str:
-    """A colour of the palette in CSS."""
+    """Return a colour of the palette as CSS."""
     return f"rgba{(*PALETTE[i], opacity)}"
 
 
 def verdict_text(diagnosis: Diagnosis | None) -> str:
-    """A diagnosis in HTML."""
+    """Format a diagnosis as HTML."""
     if diagnosis is None:
         return "Too early to say."
     edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
@@ -252,7 +252,7 @@ def verdict_text(diagnosis: Diagnosis | None) -> str:
 
 
 def connect(address: str, port: int, env: str) -> Any:
-    """Make a visdom client that prints nothing, opens no websocket, and raises ConnectionError in time."""
+    """Make a visdom client that prints nothing, opens no websocket, and raises ConnectionError on a timeout."""
     logging.getLogger("visdom").setLevel(logging.CRITICAL)
     import visdom
     from requests.adapters import HTTPAdapter
@@ -263,18 +263,18 @@ def connect(address: str, port: int, env: str) -> Any:
             answer.raise_for_status()
             return answer
 
-    untyped: Any = visdom.Visdom  # its stub lacks what is used here
-    # Without `send` it does not ask for things at its beginning that nobody needs here.
+    untyped: Any = visdom.Visdom  # the stub lacks what is used here
+    # With `send`, the constructor makes requests that are not needed here.
     client = untyped(server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False)
     client.send = True
-    client.session.trust_env = False  # a proxy of the surroundings is not for this machine
+    client.session.trust_env = False  # ignore a proxy set in the environment
     for protocol in ("http://", "https://"):
         client.session.mount(protocol, Impatient())
     return client
 
 
 class Server:
-    """A visdom server of our own, on a port of 127.0.0.1, that ends with this process; `static` has the page."""
+    """Our own visdom server, on a port of 127.0.0.1, which ends with this process; `static` holds its page."""
 
     def __init__(self, port: int, static: Path) -> None:
         self.port, self.static = port, static
@@ -285,16 +285,16 @@ class Server:
     def _start(self) -> subprocess.Popen[Any]:
         root = Path(__file__).resolve().parents[2]
         words = [sys.executable, "-m", "gan.watching.visdom_page", str(self.port), str(self.static)]
-        # Not of our group: Ctrl-C is for the training, which still has something to send.
+        # A group of its own: Ctrl-C is meant for the training, which still has data to send.
         group: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
-            group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own; ours may be closed
+            group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own, since ours may be closed
         with self.log.open("wb") as log:
-            env = {"USER": "user", **os.environ}  # visdom asks for a name, which a user of a container may lack
+            env = {"USER": "user", **os.environ}  # visdom needs a user name, which a container may lack
             return subprocess.Popen(words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log, **group)
 
     def wait(self) -> bool:
-        """Wait until it answers; returns whether it does."""
+        """Wait until the server answers; returns whether it does."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until and self.process.poll() is None:
             if is_visdom("http://127.0.0.1", self.port):
@@ -303,7 +303,7 @@ class Server:
         return False
 
     def restart(self) -> bool:
-        """Start it again if it has died, less and less often; returns whether it answers."""
+        """Restart the server if it has died, at growing intervals; returns whether the new one answers."""
         if self.closed or self.process.poll() is None or time.monotonic() < self.retry_at or is_taken(self.port):
             return False
         self.pause = min(2 * self.pause, 60)
@@ -314,7 +314,7 @@ class Server:
         return self.wait()
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self.closed = True
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -326,8 +326,8 @@ class Server:
 
 
 def serve(port: int, static: Path) -> None:
-    """Run a visdom server in this process until its standard input ends."""
-    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]  # visdom would load it here for nothing
+    """Run a visdom server in this process until standard input is closed."""
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]  # visdom would import it needlessly
     from visdom.server import app, run_server
 
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
@@ -339,7 +339,7 @@ def serve(port: int, static: Path) -> None:
 
 
 def guarded(application: Any) -> Any:
-    """Visdom's application, but for its own page alone, with environments whose names are no paths."""
+    """Restrict visdom's application to requests from its own page, and to environments whose names are not paths."""
     from tornado.web import HTTPError, RequestHandler
 
     class Refusal(RequestHandler):
@@ -350,14 +350,14 @@ def guarded(application: Any) -> Any:
 
     class Environments(dict[str, Any]):
         def __setitem__(self, name: str, content: Any) -> None:
-            if not is_plain(name):  # it would become a file's
+            if not is_plain(name):  # it would become the name of a file
                 raise HTTPError(400, "the name of an environment must not be a path")
             super().__setitem__(name, content)
 
     class Guarded(application):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.settings.update(debug=False, serve_traceback=False)  # it tells whoever asks about the machine
+            self.settings.update(debug=False, serve_traceback=False)  # tracebacks would reveal the machine to anyone
 
         def load_state(self) -> Environments:
             return Environments(super().load_state())
@@ -376,17 +376,17 @@ def guarded(application: Any) -> Any:
 
 
 def is_plain(env: str) -> bool:
-    """Whether the name of an environment is no path, and breaks no line of the page."""
+    """Return whether the name of an environment is not a path and breaks no line of the page."""
     return env.isprintable() and not re.search(r"[/\\]", env)
 
 
 def is_visdom(address: str, port: int) -> bool:
-    """Whether a visdom server answers there."""
+    """Return whether a visdom server answers at the address."""
     return b"<title>visdom</title>" in (_asked(f"{address}:{port}/") or b"")
 
 
 def is_ours(address: str, port: int) -> bool:
-    """Whether the visdom server there was started by another run and ends with it."""
+    """Return whether the visdom server at the address was started by a run of this program, and ends with that run."""
     return _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
 
 
@@ -395,22 +395,22 @@ def _asked(address: str) -> bytes | None:
     try:
         with opener.open(address, timeout=3) as answer:
             return answer.read(65_536)
-    except (OSError, ValueError, HTTPException):  # the last where something else listens there
+    except (OSError, ValueError, HTTPException):  # HTTPException if another kind of server listens there
         return None
 
 
 def is_taken(port: int) -> bool:
-    """Whether anybody listens on a port of this machine."""
+    """Return whether something listens on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def open_page(address: str, port: int, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
-    """Open a run's page, see `Page`, on a running server, else on one of our own.
+    """Open the `Page` of a run, on a server that is already running or else on our own.
 
     Returns:
-        The page, None where there can be none; and what to tell the user.
+        The page, or None if it cannot be opened; and a message for the user.
     """
     instead = "training goes on without the page, with log.jsonl and the preview grids"
     package = importlib.util.find_spec("visdom")
@@ -418,7 +418,7 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         do = "pip install --no-build-isolation -r requirements.txt"
         return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
     address = (address if "://" in address else f"http://{address}").rstrip("/")
-    env = re.sub(r"[/\\]", "_", env)  # as visdom does with the first
+    env = re.sub(r"[/\\]", "_", env)  # visdom does the same with slashes
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in visitors.LOCAL
     if is_visdom(address, port):
@@ -452,13 +452,13 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
 
 
 def where(address: str, port: int, env: str, local: bool) -> str:
-    """The address to open, and over ssh the command that leads there from the user's own machine."""
+    """Return the address to open and, over ssh, the command that forwards it to the user's own machine."""
     told = f"watch it in a browser: {address}:{port}/env/{urllib.parse.quote(env)}"
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if local and len(connection) == 4:
         try:
             user = getpass.getuser()
-        except (KeyError, OSError, ImportError):  # in a container, one that has no name
+        except (KeyError, OSError, ImportError):  # in a container, a user without a name
             user = "USER"
         told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return told
