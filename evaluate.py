@@ -1,4 +1,4 @@
-"""Measure how good generated faces are: python evaluate.py --fake=checkpoints/RUN."""
+"""Measure the quality of generated faces: python evaluate.py --fake=checkpoints/RUN."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 from gan.watching.curves import METRICS
 
-FEW = 1000  # with fewer faces of each kind a warning is printed with the numbers
+FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
-CURVE = 2000  # most samples for each checkpoint of a run
-GAP = 1000  # most faces that the discriminator rates
-SHOWN, PAIRS = 64, 8  # samples in the report, and pairs of each kind in it
+CURVE = 2000  # maximum number of samples for each checkpoint of a run
+GAP = 1000  # maximum number of faces that the discriminator rates
+SHOWN, PAIRS = 64, 8  # number of samples in the report, and of pairs of each kind
 
 
 @dataclasses.dataclass
@@ -46,33 +46,33 @@ class Subject:
     sampler: Sampler | None
     pack: Pack | None
     about: str
-    size: int  # height and width of its faces, pixels
+    size: int  # height and width of the faces, pixels
     channels: int  # 3 for colour, 1 for grey
 
 
 @dataclasses.dataclass
 class RealSide:
-    """The `n` real faces that the samples are compared with, and their pack if it is at hand."""
+    """The `n` real faces that the samples are compared with, and their pack if it is available."""
 
     reals: RealStatistics
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
-    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the faces that gave the floor
-    chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # of the n real faces
-    of_others: Tensor | None = None  # features of the faces that gave the floor
+    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the floor's faces
+    chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the n real faces
+    of_others: Tensor | None = None  # features of the floor's faces
 
     @property
     def n(self) -> int:
-        """The number of real faces, and of samples that are compared with them."""
+        """Return the number of real faces, which is also the number of samples compared with them."""
         return len(self.reals.features)
 
 
 @dataclasses.dataclass
 class Samples:
-    """The samples: as a set, the first of them as pixels, and a function from indices to pixels.
+    """The samples: the whole set, the first of them as pixels, and a function from indices to pixels.
 
-    `copies` is the encoder that finds copies, and its features of the samples; None where there are no faces to copy.
+    `copies` has the encoder that finds copies and its features of the samples; None if there are no faces to copy.
     """
 
     faces: FaceSet
@@ -83,7 +83,7 @@ class Samples:
 
 @dataclasses.dataclass
 class Learnt:
-    """Faces that samples may be copies of, as indices into a pack, no two equal; `certain` if they were trained on."""
+    """Distinct faces that samples may be copies of, as indices into a pack; `certain` if those trained on."""
 
     pack: Pack
     training: np.ndarray
@@ -95,7 +95,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Measure, print the numbers, and write them and a picture; returns the content of the JSON file.
 
     Raises:
-        UserError: faces or a checkpoint cannot be used, or the report not be written.
+        UserError: faces or a checkpoint cannot be used, or the report cannot be written.
     """
     device = choose_device(config.gpu)
     subject = open_subject(config, device)
@@ -103,7 +103,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     extractor = features.measuring(device, config.features, config.fid_weights)
     real = open_reals(config, subject, pack, extractor)
     copying = real.pack is not None and subject.pack is not real.pack
-    of_copies = features.load("faces", None, device) if copying else None  # trained to tell faces apart, and quick
+    of_copies = features.load("faces", None, device) if copying else None  # trained to distinguish faces, and fast
     samples = take_samples(config, subject, real, extractor, of_copies)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
@@ -162,7 +162,7 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
 
 
 def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:
-    """The real faces and their place; None where only the statistics that come with the program are known."""
+    """Open the real faces; returns their path and pack, or None if only the statistics in the program are available."""
     path, pack = config.real or known_faces(subject), None
     same = path is not None and subject.pack is not None and path.resolve() == config.fake.resolve()
     if path is not None and not (config.pairs and same):
@@ -180,7 +180,7 @@ def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack
 def open_reals(
     config: EvaluateConfig, subject: Subject, at_hand: tuple[Path, Pack] | None, extractor: Extractor
 ) -> RealSide:
-    """Measure as many real faces as samples are asked for, and as many others for the floor."""
+    """Measure as many real faces as there will be samples, and as many others for the floor."""
     n = config.n if subject.pack is None else min(config.n, len(subject.pack.pixels))
     if at_hand is None:
         return open_reference(n, subject, extractor)
@@ -198,7 +198,7 @@ def open_reals(
 
 
 def known_faces(subject: Subject) -> Path | None:
-    """The faces to compare with where none are given: those it was trained on, or those in data/."""
+    """Find the default real faces: those that the generator was trained on, else those in data/."""
     if subject.sampler is not None and "data_path" in subject.sampler.origin:
         path = Path(subject.sampler.origin["data_path"])
         if has_faces(path):
@@ -209,7 +209,7 @@ def known_faces(subject: Subject) -> Path | None:
 
 
 def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
-    """The real faces that come with the program."""
+    """Load the statistics of real faces that come with the program."""
     reference = evaluation.load_reference(n)
     if extractor.name != reference.extractor or (subject.size, subject.channels) != (SIZE, 3):
         grey = " and grey" if subject.channels == 1 else ""
@@ -218,8 +218,8 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
             f"{extractor.name}, {subject.size} pixels{grey}; give real faces: --real=FOLDER"
         )
     floor: Mapping[str, float] = reference.floor
-    if len(reference.other) < reference.n:  # of texture it is known for all of them only
-        damage = reference.floor["damage_x100"]  # a mean, whatever their number
+    if len(reference.other) < reference.n:  # texture is known only for all of them
+        damage = reference.floor["damage_x100"]  # a mean, which does not depend on the number
         floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
     return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
 
@@ -227,10 +227,10 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
 def take_samples(
     config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor, of_copies: Extractor | None
 ) -> Samples:
-    """As many samples as there are real faces."""
+    """Generate, or take from the pack, as many samples as there are real faces."""
     with bar("samples", real.n) as progress:
         if (pack := subject.pack) is not None:
-            if real.pack is pack:  # faces against others of the same
+            if real.pack is pack:  # compare faces with others of the same pack
                 chosen = real.others
             else:
                 chosen = np.random.default_rng(config.seed).permutation(len(pack.pixels))[: real.n]
@@ -259,11 +259,11 @@ def take_samples(
 
 
 def learnt_from(subject: Subject, real: Pack) -> Learnt:
-    """The faces that the samples may be copies of: those trained on, where that is known, else the real ones."""
+    """Choose the faces that the samples may be copies of: the training faces if they are known, else the real ones."""
     origin = subject.sampler.origin if subject.sampler else {}
     pack, certain = real, origin.get("digest") == real.digest
     if not certain and "data_path" in origin and has_faces(path := Path(origin["data_path"])):
-        with contextlib.suppress(DataError):  # they are no longer what they were
+        with contextlib.suppress(DataError):  # the faces have changed
             own = open_pack(path, subject.size, channels=subject.channels)
             if own.digest == origin.get("digest"):
                 pack, certain = own, True
@@ -271,7 +271,7 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
     chosen = selection.unpacked(origin.get("chosen_faces"), pack) if certain else None
     if chosen is not None:
         training, held_out = training[chosen[training]], held_out[chosen[held_out]]
-    # Equal faces would be each other's nearest; and in a random order those of one folder do not come first.
+    # Equal faces would be each other's nearest. In random order, the faces of one folder do not come first.
     random = np.random.default_rng(0)
     training, held_out = (
         random.permutation(some[np.unique(pack.hashes[some], return_index=True)[1]]) for some in (training, held_out)
@@ -280,7 +280,7 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
 
 
 def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result: dict[str, Any]) -> Copying:
-    """Compare samples (N, F) with every face that they may be copies of; print and record the result."""
+    """Compare samples (N, F) with all faces that they may be copies of; print and record the result."""
     with bar("faces to be copied", len(learnt.training) + len(learnt.held_out)) as progress:
         seen, new = (
             features.of_pack(extractor, learnt.pack, some, progress.update)
@@ -307,7 +307,7 @@ def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result:
 
 
 def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np.ndarray, np.ndarray]:
-    """Samples and the faces nearest to them: first the nearest of all, then the first ones."""
+    """Return samples and the faces nearest to them: first the samples with the least distance, then the first ones."""
     nearest = copies.distances.argsort()[:PAIRS].numpy()
     shown = np.concatenate([nearest, np.setdiff1d(np.arange(2 * PAIRS), nearest)[:PAIRS]])
     return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
@@ -316,8 +316,8 @@ def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np
 def discriminator_gap(
     sampler: Sampler, learnt: Learnt, samples: np.ndarray, seeds: Sequence[int], result: dict[str, Any]
 ) -> None:
-    """Print how the discriminator rates seen faces, held-out faces and samples, each of its own classes."""
-    codes = sampler.origin.get("codes")  # of each face of the pack
+    """Print the discriminator's mean logits of training faces, held-out faces and samples, each with its own class."""
+    codes = sampler.origin.get("codes")  # classes of the pack's faces
     if sampler.discriminator is None or (sampler.classes.vocabulary and codes is None):
         return
 
@@ -351,7 +351,7 @@ def measure_classes(
     samples: Samples,
     result: dict[str, Any],
 ) -> None:
-    """Print for each class whether its samples look like it: to a classifier taught on real faces, and by FD."""
+    """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
     not_measured = "whether samples look like their classes is not measured"
     if at_hand is None or real.of_others is None:
         show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
@@ -379,14 +379,14 @@ def measure_classes(
 def checkpoint_history(
     config: EvaluateConfig, sampler: Sampler, real: RealSide, extractor: Extractor, device: torch.device
 ) -> dict[str, list[dict[str, float]]]:
-    """The metrics over a run: of its checkpoints, measured now, and those measured during training."""
+    """Return the metrics over a run: of its checkpoints, measured now, and those measured during training."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
     present = math.inf
-    with contextlib.suppress(CheckpointError):  # there is none, or it is damaged
+    with contextlib.suppress(CheckpointError):  # latest.pt is missing or damaged
         present = max(sampling.load(config.fake / "latest.pt", device).images_seen, sampler.images_seen)
     for path in reversed(checkpoints_in(config.fake)):
-        if "-before" in path.stem:  # left behind when the run was resumed from an older one
+        if "-before" in path.stem:  # left behind when the run was resumed from an older checkpoint
             continue
         try:
             other = sampling.load(path, device)
@@ -412,20 +412,20 @@ def checkpoint_history(
 
 
 def measured_in_training(run: Path) -> list[dict[str, float]]:
-    """The rows of a run's log that have metrics, oldest first."""
+    """Return the rows of a run's log that have metrics, oldest first."""
     wanted, found = ("images_seen", *METRICS), []
     log = run / "log.jsonl"
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else ():
-        # Cut short by a crash, without metrics, or written by somebody.
+        # The row may be cut short by a crash, without metrics, or edited by hand.
         with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             row = json.loads(line)
             if {"images_seen", "fd"} <= row.keys():
-                found.append({name: float(row[name]) for name in wanted if name in row})  # damage came later
+                found.append({name: float(row[name]) for name in wanted if name in row})  # old logs have no damage
     return found
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The metrics in columns, below a description of what was compared."""
+    """Format the metrics as columns, below a description of what was compared."""
     n = result["n"]
     lines = [
         f"{n:,} samples of {result['fake']}",
@@ -458,7 +458,7 @@ def save(
 
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:
-    """A progress bar, in a terminal."""
+    """Return a progress bar, which is shown only in a terminal."""
     return tqdm(desc=what, total=total, unit=unit, disable=None, leave=False)
 
 

@@ -1,4 +1,4 @@
-"""Quality of generated faces: samples, features, metrics, instance selection, reports.
+"""The quality of generated faces: samples, features, metrics, instance selection and reports.
 
-Nothing here may change a weight.
+Nothing in this package may change a weight.
 """

@@ -1,4 +1,4 @@
-"""Whether samples look like the classes they were made for, by a classifier that had no part in training."""
+"""A test of whether samples show the classes they were generated for, with a classifier not used in training."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from torch.nn.functional import cross_entropy
 from config import Vocabulary
 from gan.quality import metrics
 
-LEAST = 50  # labelled faces in each half for a column to be measured
-LEAST_FOR_FD = 500  # faces of a class in each set for a Fréchet distance of its own
-SHOWN = 20  # classes that are printed at most
-DECAY = 1e-2  # weight of the squared weights of the classifier, whose features have deviation 1
+LEAST = 50  # labelled faces needed in each half to measure a column
+LEAST_FOR_FD = 500  # faces of a class needed in each set for a Fréchet distance of its own
+SHOWN = 20  # maximum number of classes printed
+DECAY = 1e-2  # weight decay of the classifier, for features of deviation 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """What was found about one column of labels; shares from 0 to 1.
+    """The results for one column of labels, as shares from 0 to 1.
 
-    `agreement` is how often the classifier sees in a sample the class that it was made for, `real` how often in a real
-    face that it was not taught with the one that it has, `chance` how often it would if samples had random classes.
-    `classes` has for each class the same, and where there are enough faces the FD of its samples and its floor.
+    `agreement` is the classifier's accuracy on samples, whose true class is the one they were generated for; `real` is
+    its accuracy on real faces that it was not trained on; `chance` is the accuracy expected if samples had random
+    classes. `classes` has the first two for each class, the number of its samples and, if there are enough faces, the
+    FD of its samples and its floor.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Column:
     classes: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
-        """In lines, for people."""
+        """Format the results as lines of text."""
         usual = f"of real faces {self.real:.0%}, by chance {self.chance:.0%}"
         head = f"{self.name}: {self.agreement:.0%} of the samples look like their class; {usual}"
         lines = [
@@ -53,10 +54,10 @@ def measure(
     others: tuple[Tensor, np.ndarray],
     samples: tuple[Tensor, np.ndarray],
 ) -> list[Column]:
-    """Teach a classifier of each column with some real faces, and ask it about others and about samples.
+    """Train a classifier for each column on some real faces, and apply it to other real faces and to samples.
 
-    Each set has features (N, F) and codes as in `gan.classes`, (N, K); what has no class takes no part. Columns with
-    one class or few labelled faces are left out.
+    Each set has features (N, F) and codes as in `gan.classes`, (N, K); faces without a class are ignored. Columns with
+    a single class or few labelled faces are left out.
     """
     found = []
     for column, (name, *classes) in enumerate(vocabulary):
@@ -92,7 +93,7 @@ def _share(right: Tensor) -> float:
 
 
 def classifier(seen: Tensor, classes: Tensor, number: int) -> Callable[[Tensor], Tensor]:
-    """Logistic regression: features (N, F), classes (N,) from 0 -> a function from features (M, F) to classes (M,)."""
+    """Fit a logistic regression to features (N, F) and classes (N,) from 0; returns a function (M, F) -> (M,)."""
     mean, deviation = seen.mean(0), seen.std(0).clamp(min=1e-6)
     weights = torch.zeros(seen.shape[1] + 1, number, requires_grad=True)
 

@@ -1,4 +1,4 @@
-"""A small network that guesses the colours of hair and eyes of an anime face."""
+"""A small network that predicts the hair and eye colours of an anime face."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gan import checkpoint, device
 from gan.quality.damage import Residual, shrink
 from gan.quality.features import Extractor, shipped, sized
 
-WIDTHS = 48, 64, 96, 128  # channels at a half, a quarter, an eighth and a sixteenth of a face's size
+WIDTHS = 48, 64, 96, 128  # channels at 1/2, 1/4, 1/8 and 1/16 of the face's size
 
 
 class Colours(nn.Module):
-    """Faces (N, 3, 96, 96) in [-1, 1] -> for each column of labels the logits of its classes, (N, C) each.
+    """Maps faces (N, 3, 96, 96) in [-1, 1] to the logits of the classes of each column of labels, (N, C) each.
 
-    Each class has a logit at each of 12 x 12 places, and each column a weight: hair is looked for where hair is.
-    `benchmarks/colours.py` trained it on tagged faces.
+    Every class has a logit at each of 12 x 12 places, and every column averages them with learned weights, so that hair
+    is looked for where hair is. `benchmarks/colours.py` trained the network on tagged faces.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -36,7 +36,7 @@ class Colours(nn.Module):
         self.places = nn.ModuleList(nn.Conv2d(eighth, 1, 1) for _ in vocabulary)
 
     def forward(self, faces: Tensor) -> list[Tensor]:
-        """See the class."""
+        """Compute the logits, see the class."""
         eighth = self.eighth(self.fine(faces))
         x = self.drop((eighth + self.grow(self.sixteenth(eighth))).relu())
         found = []
@@ -48,14 +48,14 @@ class Colours(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Guesser:
-    """Guesses labels; `least` is the probability that a guess needs, by column, else the face stays unlabelled."""
+    """Predicts labels; a face stays unlabelled in a column if its probability is below the column's `least`."""
 
     vocabulary: Vocabulary
     least: tuple[float, ...]
     extractor: Extractor
 
     def __call__(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels (N, S, S, C) uint8 -> codes as in `gan.classes`, and how sure each is, from 0 to 1: (N, K) both."""
+        """Map pixels (N, S, S, C) uint8 to codes as in `gan.classes` and their probabilities, (N, K) each."""
         found, codes, sure = self.extractor(pixels), [], []
         columns = found.split([len(classes) for _, *classes in self.vocabulary], 1)
         for logits, least in zip(columns, self.least, strict=True):

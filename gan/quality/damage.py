@@ -1,4 +1,4 @@
-"""A small network that finds damage in an anime face: an eye bent, smeared, or put in from another face. Pure."""
+"""A small network that finds damage in an anime face: an eye bent, smeared or pasted from another face. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 PLACES = 24  # places per side that it rates in a face of 96 pixels
-WIDTHS = 32, 64, 96, 160  # channels at a half, a quarter, an eighth and a sixteenth of a face's size
+WIDTHS = 32, 64, 96, 160  # channels at 1/2, 1/4, 1/8 and 1/16 of the face's size
 
 
 class Residual(nn.Module):
-    """Two convolutions whose result is added to what goes in: (N, C, S, S) -> the same."""
+    """A residual block of two convolutions that preserves the shape (N, C, S, S)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, S, S) -> the same."""
+        """Apply the block: (N, C, S, S) -> (N, C, S, S)."""
         return (x + self.branch(x)).relu()
 
 
 class Damage(nn.Module):
-    """Faces (N, 3, 96, 96) in [-1, 1] -> logits (N, 24, 24) of each place being damaged.
+    """Maps faces (N, 3, 96, 96) in [-1, 1] to logits (N, 24, 24) of each place being damaged.
 
-    A U-Net (Ronneberger et al. 2015) whose smallest map is 6 x 6 and sees the whole face. `benchmarks/damage.py`
+    It is a U-Net (Ronneberger et al. 2015) whose smallest map is 6 x 6 and sees the whole face. `benchmarks/damage.py`
     trained it on real faces and damaged ones; it has never seen a generated face.
     """
 
@@ -47,7 +47,7 @@ class Damage(nn.Module):
         self.out = nn.Conv2d(quarter, 1, 1)
 
     def forward(self, faces: Tensor) -> Tensor:
-        """(N, 3, S, S) -> (N, S / 4, S / 4)."""
+        """Compute the logits: (N, 3, S, S) -> (N, S / 4, S / 4)."""
         quarter = self.quarter(self.stem(faces))
         eighth = self.eighth(quarter)
         x = self.up_eighth(eighth + interpolate(self.to_eighth(self.sixteenth(eighth)), scale_factor=2))
@@ -55,10 +55,10 @@ class Damage(nn.Module):
         return self.out(x)[:, 0]
 
     def share(self, faces: Tensor) -> Tensor:
-        """How much of each face looks damaged, the mean over its places: (N, 3, 96, 96) -> (N,), from 0 to 1."""
+        """Return the mean probability of damage over each face's places: (N, 3, 96, 96) -> (N,), from 0 to 1."""
         return torch.sigmoid(self(faces).float()).mean((1, 2))
 
 
 def shrink(inputs: int, outputs: int) -> nn.Sequential:
-    """(N, inputs, 2 S, 2 S) -> (N, outputs, S, S)."""
+    """Return layers that halve the size: (N, inputs, 2 S, 2 S) -> (N, outputs, S, S)."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(True))

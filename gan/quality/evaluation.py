@@ -1,4 +1,4 @@
-"""The quality of a set of faces: features and metrics over whole sets, for evaluate.py and during training."""
+"""Measurement of sets of faces by features and metrics, for evaluate.py and during training."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
 from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
 
-LEAST = 50  # fewest faces of each kind for a measurement
-MOST_FACES = 2000  # samples, and real faces, of an evaluation during training
-FIRST_SEED = 2**32  # seed of the first of those samples; `evaluate.py` uses others, since these chose best.pt
+LEAST = 50  # minimum number of faces of each kind for a measurement
+MOST_FACES = 2000  # maximum number of samples, and of real faces, measured during training
+FIRST_SEED = 2**32  # seed of the first of those samples; `evaluate.py` uses other seeds, since these selected best.pt
 HALVES = 10  # number of random halves of the samples that give a metric's deviation
-TEXTURE_FACES = 4096  # most faces of a set for texture and spectrum
-PATCHES = 16_384  # patches of each level taken from them
-DAMAGE_FACES = 2048  # most faces of a set in which damage is looked for; its mean is then known to 0.0003
-CHUNK = 64  # most faces for texture and spectrum at a time
+TEXTURE_FACES = 4096  # maximum number of faces of a set used for texture and spectrum
+PATCHES = 16_384  # number of patches taken from them at each level
+DAMAGE_FACES = 2048  # maximum number of faces of a set checked for damage; the error of its mean is then 0.0003
+CHUNK = 64  # maximum number of faces processed at a time for texture and spectrum
 COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
-COPY_RATIO = 0.5  # share of a new face's distance below which a sample is too near
+COPY_RATIO = 0.5  # a sample is too near a training face below this share of a new face's distance
 
 
 @dataclasses.dataclass(frozen=True)
 class FaceSet:
-    """A set of faces as the metrics need it, see `metrics` and `gan.quality.damage`."""
+    """The data that the metrics need of a set of faces, see `metrics` and `gan.quality.damage`."""
 
     features: Tensor  # (N, F)
-    patches: Mapping[int, Tensor]  # of each level of the pyramid, by its size: (P, C, 7, 7), in the order of the faces
-    spectra: Tensor  # mean radial spectra of the faces, some at a time, (K, R)
-    counts: Tensor  # of how many faces each is the mean, (K,)
-    damage: Tensor  # how much of each face looks damaged, (M,)
+    patches: Mapping[int, Tensor]  # of each pyramid level, by its size: (P, C, 7, 7), in the order of the faces
+    spectra: Tensor  # mean radial spectra of small groups of faces, (K, R)
+    counts: Tensor  # number of faces in each group, (K,)
+    damage: Tensor  # share of each face that looks damaged, (M,)
 
     @property
     def spectrum(self) -> Tensor:
-        """The mean radial spectrum of all faces that were looked at, (R,)."""
+        """Return the mean radial spectrum of all faces in the groups, (R,)."""
         return (self.spectra * self.counts[:, None]).sum(0) / self.counts.sum()
 
 
@@ -60,16 +60,17 @@ def face_set(
     faces: int,
     done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
-    """Measure a set of so many faces, some at a time, from their pixels (n, S, S, C) uint8.
+    """Measure a set of `faces` faces from batches of their pixels (n, S, S, C) uint8.
 
-    `extract` gives features, `damage` how much of each looks damaged; `done` is called with the size of each batch.
+    `extract` returns features, and `damage` the share of each face that looks damaged. `done` is called with the size
+    of each batch.
     """
     found, damaged = list[Tensor](), list[Tensor]()
     levels: dict[int, list[Tensor]] = {}
     spectra: list[Tensor] = []
     counts: list[int] = []
     looked, each = min(faces, TEXTURE_FACES), max(1, PATCHES // min(faces, TEXTURE_FACES))
-    chunk = max(1, min(CHUNK, faces // 20))  # some of them even of few faces, for halves to be made of
+    chunk = max(1, min(CHUNK, faces // 20))  # small sets, too, must have several groups to form halves
     random, seen = torch.Generator().manual_seed(0), 0
     for batch in batches:
         found.append(extract(batch))
@@ -97,32 +98,32 @@ class RealStatistics:
 
     @classmethod
     def of(cls, faces: FaceSet) -> RealStatistics:
-        """Take a set of faces as the real ones."""
+        """Compute the statistics of a set of real faces."""
         textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
         return cls(faces.features, textures, faces.spectrum)
 
     @functools.cached_property
     def gaussian(self) -> metrics.Gaussian:
-        """The Gaussian fitted to the features."""
+        """Return the Gaussian fitted to the features."""
         return metrics.gaussian(self.features)
 
     @functools.cached_property
     def mean_kernel(self) -> float:
-        """Mean kernel of all pairs of two different faces."""
+        """Return the mean kernel over all pairs of two different faces."""
         return metrics.mean_kernel(self.features)
 
     @functools.cached_property
     def radii(self) -> Tensor:
-        """Distance of each face to its fifth neighbour, (N,)."""
+        """Return the distance from each face to its fifth nearest neighbour, (N,)."""
         return metrics.radii(self.features)
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
-        """Every metric of `fakes`, by its name in METRICS."""
+        """Compute all metrics of `fakes`, by their names in METRICS."""
         texture = self.measure_texture(fakes.patches, fakes.spectrum)
         return {**self.measure_features(fakes.features), **texture, "damage_x100": 100 * fakes.damage.mean().item()}
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
-        """The metrics that compare features (M, F)."""
+        """Compute the metrics that compare features (M, F)."""
         return {
             "fd": metrics.frechet_distance(self.gaussian, metrics.gaussian(fakes)),
             "kid_x1000": 1000 * metrics.kernel_distance(self.features, fakes, self.mean_kernel),
@@ -130,7 +131,11 @@ class RealStatistics:
         }
 
     def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
-        """The metrics that compare pixels: the mean over the levels, and the mean distance of spectra in decibels."""
+        """Compute the metrics that compare pixels.
+
+        They are the sliced Wasserstein distance, averaged over the levels, and the mean absolute difference of the
+        spectra in decibels.
+        """
         found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
         ratios = (spectrum[1:] / self.spectrum[1:].clamp(min=1e-12)).clamp(min=1e-12)  # at all frequencies but 0
         decibels = (10 * ratios.log10()).abs().mean().item()
@@ -140,11 +145,11 @@ class RealStatistics:
 def deviations(
     reals: RealStatistics, fakes: FaceSet, done: Callable[[int], object] = lambda n: None
 ) -> dict[str, float]:
-    """Standard error of each metric over the choice of samples, the real faces fixed.
+    """Estimate the standard error of each metric over the choice of samples, with the real faces fixed.
 
-    The deviation over random halves: a half drawn without replacement varies as much as the whole over new samples.
-    Coverage depends on the number of samples, so `metrics.coverage_deviation` gives its error. `done` is called after
-    each half.
+    It is the deviation over random halves, since a half drawn without replacement varies as much as the whole set does
+    over new samples. Coverage depends on the number of samples, so its error comes from `metrics.coverage_deviation`.
+    `done` is called after each half.
     """
     measured = list[dict[str, float]]()
     groups, looked = len(fakes.spectra), int(fakes.counts.sum())
@@ -165,11 +170,11 @@ def deviations(
 
 
 class Evaluator:
-    """Measures the generator of a run between its steps, each time with the same latents and the same real faces.
+    """Measures the generator of a run between steps, always with the same latents and the same real faces.
 
-    The real faces are those held out, and where they are too few some of those trained on, by their indices in the
-    pack. The sampler generates in training's precision; its BatchNorm statistics must fit the weights. `metric` is the
-    name in METRICS of the metric that tells which checkpoint is best; `best` has the metrics of the best so far.
+    The real faces are held-out faces and, if these are too few, some training faces; both are given as indices into the
+    pack. The sampler generates in the precision of the training, and its BatchNorm statistics must fit the weights.
+    `metric` is the name in METRICS of the metric that selects the best checkpoint; `best` has the best metrics so far.
     """
 
     def __init__(
@@ -182,25 +187,25 @@ class Evaluator:
         metric: str,
         best: Mapping[str, float] | None = None,
     ) -> None:
-        random = stream(0, 0, "judge")  # names the order of every run so far
+        random = stream(0, 0, "judge")  # renaming this stream would change the faces of resumed runs
         order = np.concatenate([random.permutation(held_out), random.permutation(training)])
         self.pack, self.chosen, self.extractor, self.sampler = pack, order[:MOST_FACES], extractor, sampler
         self.metric, self.best, self.seconds = metric, best, math.nan
 
     @functools.cached_property
     def reals(self) -> RealStatistics:
-        """The real faces."""
+        """Return the statistics of the real faces."""
         return RealStatistics.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def cost(self) -> float:
-        """Seconds that the next measurement will take: as many as the last one, or an estimate before the first."""
+        """Return the seconds that the next measurement will take: those of the last one, or at first an estimate."""
         if math.isnan(self.seconds):
             faces = self.pack.pixels[self.chosen[: features.BATCH]]
             networks = self.extractor, self.extractor.damage
             for network in networks:
-                network(faces[:1])  # the first time is slower
+                network(faces[:1])  # the first call is slower
             extracting, finding = (_seconds(functools.partial(network, faces)) for network in networks)
-            measuring = (2 * extracting + finding) / len(faces)  # real faces too, but not their damage
+            measuring = (2 * extracting + finding) / len(faces)  # real faces as well, but not their damage
             list(self.sampler.faces([0]))
             generating = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
@@ -210,18 +215,18 @@ class Evaluator:
         return self.seconds
 
     def measure(self) -> dict[str, float]:
-        """Measure the generator as it is now, without changing it."""
-        reals, since = self.reals, time.perf_counter()  # the reals are measured once
+        """Measure the generator in its current state, without changing it."""
+        reals, since = self.reals, time.perf_counter()  # not timed, since the reals are measured only once
         faces = list(self.sampler.faces(range(FIRST_SEED, FIRST_SEED + len(self.chosen))))
         found = reals.measure(face_set(faces, self.extractor, self.extractor.damage, len(self.chosen)))
         self.seconds = time.perf_counter() - since
         return found
 
     def is_best(self, found: Mapping[str, float], fds: Iterable[float] = ()) -> bool:
-        """Compare metrics with the best so far, and keep them as the best where they are better; True where they are.
+        """Return whether metrics are better than the best so far, and if so, store them as the best.
 
-        Damage cannot tell many copies of one good face from varied faces. So it decides only between states whose FD is
-        close to the least so far; `fds` has every FD of the run.
+        Damage cannot distinguish many copies of one good face from varied faces. So it decides only between states
+        whose FD is close to the lowest so far; `fds` has every FD of the run.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
@@ -246,26 +251,26 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Copying:
-    """The distance of samples to the faces that were trained on.
+    """The distances from samples to the training faces, compared with those from new faces.
 
-    New faces that nearly equal a training face, as other versions of one picture do, are left out.
+    New faces that nearly equal a training face, such as other versions of the same picture, are left out.
     """
 
-    ratios: Mapping[int, float]  # percentiles of the samples' distances, over the same of new faces
-    against: str  # what the new faces are
-    nearest: Tensor  # index among the training faces of each sample's nearest, (N,)
-    distances: Tensor  # to it, (N,)
+    ratios: Mapping[int, float]  # percentiles of the samples' distances, divided by those of new faces
+    against: str  # description of the new faces
+    nearest: Tensor  # index of each sample's nearest training face, (N,)
+    distances: Tensor  # distance to it, (N,)
 
     @property
     def copied(self) -> bool:
-        """True where at least one sample in a hundred is far nearer to a training face than new faces are."""
+        """Return whether at least one sample in a hundred is far nearer to a training face than new faces are."""
         return min(self.ratios.values()) < COPY_RATIO
 
 
 def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
     """Look for copies of training faces among samples. All faces are given by their features, (N, F).
 
-    Where fewer than 100 are held out, training faces and their nearest other one take their place.
+    If fewer than 100 faces are held out, the distances from training faces to their nearest other one replace theirs.
     """
     distances, indices = metrics.nearest(fakes, training)
     if len(held_out) >= 100:
@@ -289,7 +294,7 @@ def of_pack(
     done: Callable[[int], object] = lambda n: None,
     damage: bool = True,
 ) -> FaceSet:
-    """Measure some faces of a pack; their features are kept beside the pack. Without `damage` none is looked for."""
+    """Measure some faces of a pack, with features cached beside the pack. Without `damage`, damage is set to 0."""
     known = features.of_pack(extractor, pack, indices, done)
     lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
@@ -297,7 +302,7 @@ def of_pack(
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of two random lots of `n` different faces of a pack, or of half of them each where there are fewer."""
+    """Choose two disjoint random sets of `n` different faces of a pack each, or of half of them; returns indices."""
     order = stream(seed, 0, "evaluation").permutation(len(pack.pixels))
     order = order[np.sort(np.unique(pack.hashes[order], return_index=True)[1])]
     n = min(n, len(order) // 2)
@@ -306,25 +311,25 @@ def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The real faces that come with the program: no pictures, only their statistics."""
+    """The real faces that come with the program, as statistics without pictures."""
 
-    reals: RealStatistics  # one lot
-    other: Tensor  # features of another lot, for the floor, (N, F)
-    floor: Mapping[str, float]  # metrics of the whole other lot
-    n: int  # faces of each lot that the file has
-    extractor: str  # name of the extractor that made the features
-    about: str  # what they are, in words
+    reals: RealStatistics  # statistics of the first set
+    other: Tensor  # features of the second set, for the floor, (N, F)
+    floor: Mapping[str, float]  # metrics of the whole second set
+    n: int  # number of faces per set in the file
+    extractor: str  # name of the extractor that computed the features
+    about: str  # description of the faces
 
 
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
-    """Write the statistics of two lots of real faces."""
+    """Write the statistics of two sets of real faces."""
     reals = RealStatistics.of(first)
     levels = {
         size: {"mean": t.mean, "deviation": t.deviation, "quantiles": t.quantiles.half()}
         for size, t in reals.textures.items()
     }
     both = torch.cat([first.features, second.features])
-    least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # in steps of a 40th of a deviation or so
+    least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # steps of about a 40th of a deviation
     content = {
         "features": ((both - least) / step).round().to(torch.uint8),
         "least": least,
@@ -340,7 +345,7 @@ def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, 
 
 
 def load_reference(n: int, path: Path = REFERENCE) -> Reference:
-    """The first `n` of each lot of the reference, or as many as there are.
+    """Load the first `n` faces of each set of the reference, or as many as there are.
 
     Raises:
         CheckpointError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Faces -> feature vectors, in which metrics compare sets of faces."""
+"""Extraction of the feature vectors by which metrics compare sets of faces."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that define 
 
 @dataclasses.dataclass(frozen=True)
 class Extractor:
-    """Turns faces into features; `damage` tells how much of each looks damaged, (N,), see `gan.quality.damage`."""
+    """Maps faces to features; `damage` returns how much of each face looks damaged, (N,), see `gan.quality.damage`."""
 
-    name: str  # of the features; features of different names are not comparable
-    width: int  # numbers in a feature vector
+    name: str  # name of the features; features with different names are not comparable
+    width: int  # length of a feature vector
     network: Callable[[Tensor], Tensor]  # uint8 pixels (N, H, W, C) on its device -> (N, width)
     device: torch.device
-    batch: int = BATCH  # faces at a time
+    batch: int = BATCH  # faces per batch
     damage: Callable[[np.ndarray], Tensor] = lambda pixels: torch.zeros(len(pixels))
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
-        """Pixels (N, H, W, C) uint8, colour or grey -> (N, width) float32, on the CPU."""
+        """Map pixels (N, H, W, C) uint8, colour or grey, to features (N, width) float32 on the CPU."""
         found: list[Tensor] = []
         done, batch = 0, self.batch
         while done < len(pixels):
@@ -64,17 +64,17 @@ class Extractor:
 
 
 def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
-    """Load the network of the features that metrics compare.
+    """Load the network that computes the features for the metrics.
 
     Args:
-        kind: `imagenet`, of EfficientNet-lite2; `faces`, of the encoder that comes with the program; or `inception`,
-            for FID as papers report it.
+        kind: `imagenet` for EfficientNet-lite2, `faces` for the encoder that comes with the program, or `inception` for
+            FID as papers report it.
         fid_weights: file of Inception's weights; None lets the library download it.
-        on: where to compute.
+        on: device for the computation.
 
     Raises:
-        CheckpointError: a file of weights is missing, damaged, or of another network.
-        ConfigError: a library is missing, or there is no network to download from.
+        CheckpointError: a file of weights is missing, damaged, or belongs to another network.
+        ConfigError: a library is missing, or there is no internet connection for the download.
     """
     if kind == "imagenet":
         return _imagenet(on)
@@ -84,16 +84,17 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
 def measuring(
     on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
 ) -> Extractor:
-    """The extractor that quality is measured with: features and damage.
+    """Load the extractor for measuring quality, which gives features and damage.
 
     Args:
-        on: where to compute.
-        kind: which features; None takes imagenet, or faces with a message where its package is missing.
+        on: device for the computation.
+        kind: kind of features; None means faces if `before` is, else imagenet, or faces with a message if the package
+            for imagenet is missing.
         fid_weights: as for `load`.
         before: name of the features that a resumed run has used so far.
 
     Raises:
-        CheckpointError, ConfigError: as `load`, and for the network that finds damage.
+        CheckpointError, ConfigError: as for `load`, and for the network that finds damage.
     """
     network = Damage().eval()
     checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)
@@ -113,10 +114,10 @@ def measuring(
 def shipped(
     path: Path, *required: str, use: str = "measures quality", without: str | None = "--eval_images=0"
 ) -> dict[str, Any]:
-    """Read a file that comes with the program, and check that it holds all that is required.
+    """Read a file that comes with the program, and check that it has all required entries.
 
     Raises:
-        CheckpointError: it is missing or damaged; says what it is used for, and how train.py does without it.
+        CheckpointError: it is missing or damaged; the message says what it is for and how train.py can do without it.
     """
     if not path.is_file():
         instead = "" if without is None else f"; train.py does without it with {without}"
@@ -151,7 +152,7 @@ def _imagenet(on: torch.device) -> Extractor:
 
 
 def sized(pixels: Tensor) -> Tensor:
-    """Pixels (N, H, W, C) uint8 -> faces (N, 3, 96, 96) in [-1, 1]."""
+    """Convert pixels (N, H, W, C) uint8 to faces (N, 3, 96, 96) in [-1, 1]."""
     faces = to_tensor(pixels.expand(-1, -1, -1, 3))
     if faces.shape[-1] == SIZE:
         return faces
@@ -170,7 +171,7 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
         try:
             if is_bomb(path):
                 raise CheckpointError(f"{path}: would unpack to far more than weights do; download {INCEPTION}")
-            torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in it
+            torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in the file
         except CheckpointError:
             raise
         except OSError as error:
@@ -199,7 +200,7 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     def network(pixels: Tensor) -> Tensor:
         return extractor(pixels.expand(-1, -1, -1, 3).permute(0, 3, 1, 2).contiguous())[0]
 
-    return Extractor(name, 2048, network, on, batch=25)  # of 299x299 pixels each
+    return Extractor(name, 2048, network, on, batch=25)  # each is 299x299 pixels
 
 
 def _digest(path: Path) -> str:
@@ -209,12 +210,12 @@ def _digest(path: Path) -> str:
 def of_pack(
     extractor: Extractor, pack: Pack, indices: np.ndarray, done: Callable[[int], object] = lambda n: None
 ) -> Tensor:
-    """Features (N, F) of some faces of a pack, each computed once and kept in a file in the pack's folder.
+    """Return the features (N, F) of some faces of a pack, computed once and cached in a file in the pack's folder.
 
     `done` is called with the number of further faces whose features are known.
     """
     known = _kept(extractor, pack)
-    missing = indices[np.isnan(known[indices]).any(1)]  # a row that was being written in a crash has some
+    missing = indices[np.isnan(known[indices]).any(1)]  # a row being written during a crash contains NaN
     done(len(indices) - len(missing))
     for start in range(0, len(missing), BATCH):
         some = missing[start : start + BATCH]
@@ -224,18 +225,18 @@ def of_pack(
 
 
 def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
-    """The features known of a pack, (faces, F), NaN where they are not; in memory where no file can be written."""
+    """Return the cached features of a pack, (faces, F), NaN if unknown; in memory if no file can be written."""
     path = pack.folder / f"features-{extractor.name.replace(' ', '-')}.npy"
     shape = len(pack.pixels), extractor.width
-    if not pack.folder.is_dir():  # deleted meanwhile; made again it would look like a pack
+    if not pack.folder.is_dir():  # deleted meanwhile; recreated, it would look like a pack
         return pack.unkept.setdefault(path.name, np.full(shape, np.nan, np.float32))
-    with contextlib.suppress(OSError, ValueError, EOFError):  # the last two: damaged
-        known = np.load(path, mmap_mode="r")  # "r+" would fill up with zeros what a shortened file lacks
+    with contextlib.suppress(OSError, ValueError, EOFError):  # the last two mean damage
+        known = np.load(path, mmap_mode="r")  # "r+" would pad a truncated file with zeros
         if known.shape == shape and known.dtype == np.float32:
             return np.load(path, mmap_mode="r+")
     try:
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, np.broadcast_to(np.float32(np.nan), shape))  # never all of them in memory
+            np.save(file, np.broadcast_to(np.float32(np.nan), shape))  # without holding them all in memory
             file.flush()
             os.fsync(file.fileno())
         return np.load(path, mmap_mode="r+")

@@ -1,4 +1,4 @@
-"""The picture of an evaluation: samples, numbers, spectra and curves."""
+"""The report of an evaluation as a picture of samples, numbers, spectra and curves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CHINESE = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei"),
     *("Microsoft YaHei", "PingFang SC"),
 )
-"""Fonts that names of folders may need, on Linux, Windows and macOS; installed ones are used."""
+"""Fonts that folder names may need, on Linux, Windows and macOS; those installed are used."""
 
 
 def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Each metric as text: label, value, deviation, floor, better direction."""
+    """Yield each metric as text: label, value, deviation, floor, better direction."""
     for name, (label, better, decimals, *_) in METRICS.items():
         found = (result["metrics"][name][kind] for kind in ("value", "deviation", "floor"))
         value, deviation, floor = ("" if number is None else f"{number:.{decimals}f}" for number in found)
@@ -31,16 +31,16 @@ def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
 def save(
     path: Path, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None = None
 ) -> None:
-    """Write the report of an evaluation as a picture; never half a file.
+    """Write the report of an evaluation as a picture, atomically.
 
     Args:
-        path: the PNG.
-        result: what `evaluate.py` found, as its JSON file holds it.
+        path: path of the PNG file.
+        result: the result of `evaluate.py`, as in its JSON file.
         examples: samples (N, S, S, C) uint8.
-        pairs: samples and the faces nearest to them, (M, S, S, C) each, where they are to be shown.
+        pairs: samples and the faces nearest to them, (M, S, S, C) each; None leaves them out.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def save(
     known = fontManager.get_font_names()
     fonts = ["DejaVu Sans", *(font for font in CHINESE if font in known)]
     with matplotlib.rc_context({"font.family": fonts}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # matplotlib draws a box instead
         figure = Figure(dpi=100, layout="constrained")
         _fill(figure, result, examples, pairs)
         with replacing(path) as temporary:

@@ -1,4 +1,4 @@
-"""Checkpoint -> faces: batches, seeds, the best of many. Shared by generating, measuring and previews."""
+"""Generation of faces from a checkpoint: batches, seeds, the best of many. Shared by all parts of the program."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from gan.quality import metrics
 from model import Discriminator, Generator
 
 T = TypeVar("T")
-FILES = "best.pt", "latest.pt", hub.WEIGHTS  # of a folder that is named as a generator, the first that is there
-BATCH = 64  # latents in a batch; always full, so that a face does not depend on how many are asked for
-TYPICAL_OF = 2048  # samples that define which samples are typical
-WORST = 0.05  # a sample is ranked by this quantile of its logits over all places and three depths
+FILES = "best.pt", "latest.pt", hub.WEIGHTS  # files of a generator's folder; the first that exists is used
+BATCH = 64  # latents per batch; batches are always full, so that a face does not depend on how many are generated
+TYPICAL_OF = 2048  # number of samples that define which samples are typical
+WORST = 0.05  # samples are ranked by this quantile of their logits over all places and three depths
 
 
 @dataclasses.dataclass
 class Sampler:
-    """A generator, and the discriminator that ranks its samples: frozen, in eval().
+    """A generator and the discriminator that ranks its samples, both frozen and in eval mode.
 
-    `origin` is what the checkpoint says about its training faces, if anything: holdout, digest, how many were trained
-    on and held out, and data_path unless it is a released one. `missing` says why there is no discriminator.
+    `origin` is what the checkpoint records about its training faces, if anything: holdout, digest, the numbers of
+    training and held-out faces, and data_path unless it is a released one. `missing` is the error if a discriminator is
+    needed but there is none.
     """
 
     generator: nn.Module
@@ -49,7 +50,7 @@ class Sampler:
 
     @functools.cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits that stand for the generator's weights."""
+        """Return 16 hexadecimal digits that identify the generator's weights."""
         sha256 = hashlib.sha256()
         for name, weights in self.generator.state_dict().items():
             sha256.update(name.encode())
@@ -57,11 +58,11 @@ class Sampler:
         return sha256.hexdigest()[:16]
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
-        """The samples of `seeds`, in order, in batches of pixels (n, S, S, C) uint8."""
+        """Generate the samples of `seeds` in order, in batches of pixels (n, S, S, C) uint8."""
         yield from self._batches(seeds, mean, std, lambda z, codes: images.to_pixels(self.generator(z)))
 
     def draw(self, latents: Tensor) -> Iterator[np.ndarray]:
-        """The samples of latents (N, nz), in order, in batches as `faces` are, and to the bit the same."""
+        """Generate the samples of latents (N, nz) in order, in batches as `faces` does and bit-identical to its."""
         yield from self._lots(
             range(len(latents)),
             lambda places: (latents[places].to(self.device),),
@@ -69,7 +70,7 @@ class Sampler:
         )
 
     def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
-        """The latents of one face on its way from the classes that are asked for to others: (steps, nz)."""
+        """Interpolate the latent of a seed from the requested classes to the classes in `until`: (steps, nz)."""
         first, last = self.codes([seed]), self.codes([seed])
         for column, code in until.items():
             last[:, column] = code
@@ -85,19 +86,19 @@ class Sampler:
         progress: Callable[[int], object] = lambda n: None,
         score: Callable[[np.ndarray], Sequence[float]] | None = None,
     ) -> list[int]:
-        """The `keep` seeds with the best samples, best first, by a score or as far as the discriminator can tell.
+        """Return the `keep` seeds with the best samples, best first, according to `score` or else the discriminator.
 
         A projected discriminator rates each place of a sample, and its lowest logits count. The less typical half of
-        the samples, by its encoder, comes last: the discriminator takes blurred pictures in one colour for real, since
-        some faces are. A plain discriminator rates the whole sample, as in the book.
+        the samples, according to its encoder, comes last: the discriminator takes blurred pictures in one colour for
+        real, since some faces are. A plain discriminator rates the whole sample, as in the book.
 
         Args:
             seeds: to choose from; memory does not grow with their number.
-            keep: how many to keep.
+            keep: number of seeds to return.
             mean: mean of the latents.
             std: standard deviation of the latents.
             progress: called with the number of samples done, after each batch.
-            score: pixels (n, S, S, C) uint8 -> how good each sample is; None asks the discriminator.
+            score: pixels (n, S, S, C) uint8 -> a score for each sample, higher is better; None uses the discriminator.
 
         Raises:
             ConfigError: there is neither a score nor a discriminator.
@@ -106,7 +107,7 @@ class Sampler:
             raise self.missing or ConfigError("no discriminator to choose by")
 
         def judged() -> Iterator[Tensor]:
-            """A score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
+            """Yield a score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
             if score is None:
                 lots = self._batches(seeds, mean, std, lambda z, codes: self._discriminate(self.generator(z), codes))
             else:
@@ -131,9 +132,9 @@ class Sampler:
         return [seed for *_, seed in best]
 
     def _discriminate(self, faces: Tensor, codes: Tensor) -> Tensor:
-        """Samples (N, C, S, S), of their classes -> (N, 1 + F): logits, and features by the discriminator's encoder."""
+        """Rate samples (N, C, S, S): (N, 1 + F), a logit and the features of the discriminator's encoder, if any."""
         assert self.discriminator is not None
-        with device.autocast(self.device, "fp32"):  # bf16 would call many equally good
+        with device.autocast(self.device, "fp32"):  # in bf16 many logits would be equal
             faces, heads = faces.float(), getattr(self.discriminator, "projected", None)
             if heads is None:
                 return self.logits(faces, codes).view(len(faces), -1).mean(1, keepdim=True).cpu()
@@ -142,24 +143,24 @@ class Sampler:
             return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in features)], 1).cpu()
 
     def logits(self, faces: Tensor, codes: Tensor) -> Tensor:
-        """The discriminator's logits of faces (N, C, S, S) of these classes, (N, K)."""
+        """Return the discriminator's logits of faces (N, C, S, S) of these classes, (N, K)."""
         assert self.discriminator is not None
         return self.discriminator(faces, None, codes) if self.classes.vocabulary else self.discriminator(faces)
 
     def codes(self, seeds: Sequence[int]) -> Tensor:
-        """The classes of the samples of some seeds: (N, K)."""
+        """Return the classes of the samples of some seeds, (N, K)."""
         return torch.from_numpy(self.classes.of_seeds(seeds, self.asked)).to(self.device)
 
     @torch.no_grad()
     def latents(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0, codes: Tensor | None = None) -> Tensor:
-        """What the generator gets for some seeds, of their own or of given classes (N, K): (N, nz)."""
+        """Return the generator's inputs (N, nz) for some seeds, with the seeds' classes or the given ones (N, K)."""
         z = latent.latents(seeds, self.model.nz, mean, std).to(self.device)
         if not self.classes.vocabulary:
             return z
         return cast(Generator, self.generator).conditioned(z, self.codes(seeds) if codes is None else codes)
 
     def _batches(self, seeds: Sequence[int], mean: float, std: float, work: Callable[..., T]) -> Iterator[T]:
-        """`work` on the latents and classes of `seeds`, a batch at a time."""
+        """Apply `work` to the latents and classes of `seeds` in batches."""
 
         def prepared(some: list[int]) -> tuple[Tensor, Tensor]:
             codes = self.codes(some)
@@ -170,7 +171,7 @@ class Sampler:
     def _lots(
         self, items: Sequence[int], prepared: Callable[[list[int]], tuple[Tensor, ...]], work: Callable[..., T]
     ) -> Iterator[T]:
-        """`work` on what is prepared of some items, a batch at a time; one that does not fit in memory is halved."""
+        """Apply `work` to `prepared` items in batches; the batch size is halved if one does not fit in memory."""
         start = 0
         while start < len(items):
             some = list(items[start : start + self.batch])
@@ -188,22 +189,22 @@ class Sampler:
 
 
 def _typical(known: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Find the half of some features (N, F) nearest to their mean; also returns a function that classifies others."""
+    """Find the half of features (N, F) nearest to their mean; also returns a function that classifies others."""
     if not known.shape[1] or len(known) < 2:
         return torch.ones(len(known), dtype=torch.bool), lambda some: torch.ones(len(some), dtype=torch.bool)
     distance = metrics.mahalanobis(known.double().mean(0), torch.cov(known.double().T))
     near = distance(known)
-    farthest = float(np.median(metrics.left_out(near.numpy(), len(known))))  # for those that it was not fitted to
+    farthest = float(np.median(metrics.left_out(near.numpy(), len(known))))  # for features outside the fit
     return near <= near.median(), lambda some: distance(some) <= farthest
 
 
 def load(path: Path, on: torch.device) -> Sampler:
-    """Load what generates and ranks samples, from a checkpoint or a run's folder: its best.pt, else its latest.pt.
+    """Load a sampler from a checkpoint or from a run's folder: its best.pt, else its latest.pt.
 
-    Or from a folder that `export.py --to=safetensors` wrote, which has no discriminator.
+    A folder that `export.py --to=safetensors` wrote also works, but has no discriminator.
 
     Raises:
-        CheckpointError: it cannot be read, or holds another network than it says.
+        CheckpointError: the file cannot be read, or does not fit its own description of the network.
     """
     path = checkpoint.find(path, FILES)
     content = hub.read(path, on) if path.name == hub.WEIGHTS else checkpoint.load(path, on)
@@ -213,7 +214,7 @@ def load(path: Path, on: torch.device) -> Sampler:
         missing = ConfigError(f"{path}: has no discriminator to choose by; give the checkpoint that it was made of")
         try:
             discriminator = Discriminator(model) if "discriminator" in content else None
-        except ConfigError as error:  # generating alone does not need the package of its encoder
+        except ConfigError as error:  # generating does not need the package of the encoder
             missing = error
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         if device.out_of_memory(error):
@@ -228,14 +229,14 @@ def load(path: Path, on: torch.device) -> Sampler:
         known |= {name: content[name].cpu() for name in ("chosen_faces", "codes") if name in content}
         origin = {**known, **content["faces"]} if "faces" in content else {}
         seen, classes = int(content["images_seen"]), Classes.restored(content)
-    except Exception as error:  # whatever a foreign hand has put there
+    except Exception as error:  # someone else may have written anything there
         raise CheckpointError(f"{path}: what it says of its run is damaged ({error}); use another file") from error
     about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": classes}
     return _sampler(generator, discriminator, model, on, **about)
 
 
 def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Sampler:
-    """Load what generates samples, and with `netd_path` what ranks them, from weights that the book's program saved.
+    """Load a sampler from weights that the book's program saved; without `netd_path` it cannot rank samples.
 
     Raises:
         CheckpointError: a file cannot be read, or is something else.
@@ -255,5 +256,5 @@ def _sampler(
 ) -> Sampler:
     for network in filter(None, (generator, discriminator)):
         device.place(network, on).eval().requires_grad_(False)
-    precision = device.choose_precision("auto", on) if on.type == "cuda" else "fp32"  # on a CPU to the last bit
+    precision = device.choose_precision("auto", on) if on.type == "cuda" else "fp32"  # on a CPU bit-exact
     return Sampler(generator, discriminator, model, on, precision, **about)

@@ -1,9 +1,9 @@
-"""Instance selection (DeVries et al. 2020): leave out the faces from which a generator learns least.
+"""Instance selection (DeVries et al. 2020): training without the faces from which a generator learns least.
 
 Collected pictures include scans in one colour, faces under hair, and pictures without a face, and a generator learns to
 generate those too. The paper leaves out the faces that are least likely under a Gaussian fitted to the features of all
-faces. Among anime faces those that look least whole are left out instead (turned away, eyes closed, in the dark), which
-minutes of training only smear.
+faces. Of anime faces, this program instead leaves out those that look least whole (turned away, eyes closed, in the
+dark), because minutes of training only smear them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.whole_faces import WholeFaces
 
-WHOLE = 0.6  # default share of the faces to select: the most whole anime faces
-TYPICAL = 0.8  # the same of other faces: the most typical
-FITTED = 20_000  # most faces that the Gaussian is fitted to
-CHUNK = 2000  # faces whose features are in memory at a time
+WHOLE = 0.6  # default share of anime faces to select: the most whole ones
+TYPICAL = 0.8  # default share of other faces to select: the most typical ones
+FITTED = 20_000  # maximum number of faces that the Gaussian is fitted to
+CHUNK = 2000  # number of faces whose features are in memory at a time
 
 
 def select_instances(
@@ -35,22 +35,22 @@ def select_instances(
     done: Callable[[int], object] = lambda n: None,
     whole: WholeFaces | None = None,
 ) -> np.ndarray:
-    """Select a share of the training faces and of the held-out faces: the most whole, else the most typical.
+    """Select a share of the training and of the held-out faces: the most whole or, without `whole`, the most typical.
 
     Args:
         pack: the faces.
         training: indices of the training faces, (n,).
         held_out: indices of the held-out faces.
-        share: of each to select, from 0 to 1.
-        extractor: of the features, which are kept beside the pack.
+        share: share of each to select, from 0 to 1.
+        extractor: computes the features, which are cached beside the pack.
         done: called with the number of further faces whose features are known.
-        whole: scores how whole faces look; None selects the most typical.
+        whole: scores how whole faces look; None selects the most typical ones.
 
     Returns:
-        Whether each face of the pack is selected, (N,), bool.
+        A mask of the pack's faces, (N,) bool, True for selected ones.
     """
     for lot in lots(np.concatenate([training, held_out])):
-        features.of_pack(extractor, pack, lot, done)  # known from here on
+        features.of_pack(extractor, pack, lot, done)  # cached from here on
     if whole is None:
         known = np.sort(stream(0, 0, "typical").permutation(training)[:FITTED])
         far = fitted(pack, known, extractor)
@@ -65,7 +65,7 @@ def select_instances(
 
     chosen = np.zeros(len(pack.pixels), bool)
     for some in (training, held_out):
-        faults, at = np.empty(len(some)), 0  # in one place from the start, so that what is freed stays in one piece
+        faults, at = np.empty(len(some)), 0  # allocated at once, to avoid fragmented memory
         for lot in lots(some):
             faults[at : at + len(lot)] = fault(lot)
             at += len(lot)
@@ -74,7 +74,7 @@ def select_instances(
 
 
 def unpacked(stored: Tensor | None, pack: Pack) -> np.ndarray | None:
-    """Whether each face of a pack is selected, (N,) bool, from the packed bits of a checkpoint; None stays None."""
+    """Unpack a checkpoint's bits into a mask of the selected faces of a pack, (N,) bool; None stays None."""
     return None if stored is None else np.unpackbits(stored.cpu().numpy(), count=len(pack.pixels)).astype(bool)
 
 
@@ -82,10 +82,10 @@ def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.n
     """Fit a Gaussian to the features of some faces.
 
     Returns:
-        A function from indices of faces to their squared Mahalanobis distances: the greater, the less likely.
+        A function from indices of faces to their squared Mahalanobis distances: the larger, the less likely.
     """
     total, square = torch.zeros(extractor.width).double(), torch.zeros(extractor.width, extractor.width).double()
-    origin = features.of_pack(extractor, pack, some[:1]).double()  # near them all, so that squares stay small
+    origin = features.of_pack(extractor, pack, some[:1]).double()  # near all features, so that squares stay small
     for lot in lots(some):
         known = features.of_pack(extractor, pack, lot).double() - origin
         total, square = total + known.sum(0), square + known.T @ known
@@ -96,5 +96,5 @@ def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.n
 
 
 def lots(indices: np.ndarray) -> list[np.ndarray]:
-    """Split indices into lots; there is at least one."""
+    """Split indices into at least one chunk of up to CHUNK."""
     return np.array_split(indices, -(-len(indices) // CHUNK) or 1)

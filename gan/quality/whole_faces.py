@@ -1,8 +1,8 @@
-"""Scores of how whole faces look: two eyes that are there, whole and alike, and nothing smeared over the face.
+"""Scores of how whole faces look: both eyes present, whole and alike, and nothing smeared over the face.
 
-A person rated samples of the released generator one by one, and a ridge regression learned these ratings from the
-encoder's features (`benchmarks/whole_faces.py`). It tells which of two faces people would rather show, not how good a
-set of faces is: real faces score no higher than samples, docs/experiments.md.
+A person rated samples of the released generator one by one, and a ridge regression was fitted to these ratings on the
+encoder's features (`benchmarks/whole_faces.py`). The score tells which of two faces people would rather show, not how
+good a set of faces is: real faces score no higher than samples, see docs/experiments.md.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from gan.quality.features import Extractor, shipped
 from gan.quality.sampling import Sampler
 
 KNOWN = 1.5
-"""Largest median of a set's squared Mahalanobis distances from real anime faces, over the number of features, for the
-set to be of their kind: real ones 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, synthetic ones 1.3; crops of diagrams
+"""Largest median squared Mahalanobis distance from real anime faces, divided by the number of features, at which a set
+counts as anime faces. Real ones have 0.9 (1.2 at 32 pixels), samples 0.8 to 0.9, synthetic ones 1.3; crops of diagrams
 2.0, of photographs 3.4."""
 
-ASKED = 256  # faces by which the kind of a set is told
+ASKED = 256  # number of faces used to identify the kind of a set
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeFaces:
     """Scores how whole faces look."""
 
-    extractor: Extractor  # of their features
+    extractor: Extractor  # computes their features
     weights: Tensor  # of the regression, (F,)
     distance: Callable[[Tensor], Tensor]  # features (N, F) -> squared Mahalanobis distances from real anime faces, (N,)
 
     def scores(self, seen: Tensor) -> np.ndarray:
-        """Features (N, F) -> a score for each face, (N,), without a unit: the greater, the more whole it looks."""
+        """Map features (N, F) to a score for each face, (N,), without a unit: the higher, the more whole it looks."""
         return (seen @ self.weights).numpy()
 
     def __call__(self, pixels: np.ndarray) -> list[float]:
-        """The scores of pixels, (N, S, S, C) uint8."""
+        """Return the scores of pixels, (N, S, S, C) uint8."""
         return self.scores(self.extractor(pixels)).tolist()
 
     def knows(self, seen: Tensor) -> bool:
-        """Whether faces with these features (N, F) are of the kind that it was trained on; else scores mean little."""
+        """Return whether faces with features (N, F) are of the kind trained on; for others, scores mean little."""
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
@@ -77,9 +77,9 @@ def choose(
     """Choose the best samples: anime faces by how whole they look, others and the book's by the discriminator.
 
     Returns:
-        Their seeds, best first; and in words which they are.
+        The seeds, best first, and a description of the choice.
     """
-    if sampler.origin or sampler.images_seen:  # not of the book's program
+    if sampler.origin or sampler.images_seen:  # false for the book's weights
         whole = load(features.load("faces", None, sampler.device))
         some = sampler.faces(seeds[:ASKED], mean, std)
         if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
