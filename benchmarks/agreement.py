@@ -1,11 +1,12 @@
-"""Which measure puts generators in the eye's order.
+"""Compare measures of quality with the ranking of generators by eye.
 
 python -m benchmarks.agreement --data_path=FOLDER --pairs=1,2 NAME=CHECKPOINT ...
 
-Pairs of looks said, cell by cell, which samples are broken (docs/look.md). Each measure is taken of as many
-samples of each generator, in each kind of features, and ranked beside the share that is broken: a Spearman correlation
-of 1 is the eye's order, 0 none. The range is that of 1,000 drawings of other cells: generators that the eye tells apart
-by a few cells change places in it. First come SWD, the spectrum and the damage, which have no features.
+Pairs of looks recorded, cell by cell, which samples are broken (docs/look.md). Each measure is taken of the same number
+of samples of each generator, in each kind of features, and its ranking is compared with that by the share of broken
+samples: a Spearman correlation of 1 means the same order, 0 means no relation. The range covers 1,000 bootstrap draws
+of the cells; generators whose shares differ by a few cells change places in them. First come SWD, the spectrum and the
+damage, which need no features.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from gan.quality.evaluation import RealStatistics
 from gan.watching.curves import METRICS
 
 AGAIN = 1000
-"""Drawings of other cells."""
+"""Number of bootstrap draws of the cells."""
 
 
 def main() -> None:
-    """Look the eye's numbers up, measure, print."""
+    """Look up the answers by eye, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("generators", nargs="+", metavar="NAME=CHECKPOINT")
     parser.add_argument("--data_path", type=Path, required=True, help="real faces")
@@ -77,9 +78,9 @@ def main() -> None:
 
 
 def answers(pairs: set[int]) -> dict[str, np.ndarray]:
-    """What pairs of looks said of the cells of each generator, by the first digits of its SHA-256: 1 is broken.
+    """Return the answers of pairs of looks for each generator's cells, by the first digits of its SHA-256; 1 is broken.
 
-    A cell's answers are the mean of both looks; one that two pairs looked at counts twice.
+    A cell's answer is the mean of both looks. A cell in two pairs counts twice.
     """
     said = defaultdict[str, list[float]](list)
     for (_, faces), both in look.answered(pairs).items():
@@ -88,12 +89,12 @@ def answers(pairs: set[int]) -> dict[str, np.ndarray]:
 
 
 def spearman(a: list[float], b: list[float]) -> float:
-    """The correlation of ranks; equal values share the mean of their ranks."""
+    """Return the rank correlation; equal values share the mean of their ranks."""
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
 def ranks(values: list[float]) -> np.ndarray:
-    """Their places from 1 on, the smallest first."""
+    """Return the ranks of values, from 1 for the smallest."""
     some = torch.tensor(values, dtype=torch.float64)
     below, equal = (some < some[:, None]).sum(1), (some == some[:, None]).sum(1)
     return (below + (equal + 1) / 2).numpy()

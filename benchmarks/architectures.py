@@ -1,7 +1,7 @@
-"""What the networks cost: python -m benchmarks.architectures.
+"""Measure the cost of the networks: python -m benchmarks.architectures.
 
-Parameters and multiply-accumulates (MACs) of one forward pass, counted; images/s of the real `train.py`, the arms in
-turn, several rounds, the first row of each run left out. Prints a Markdown table.
+Counts the parameters and the multiply-accumulates (MACs) of one forward pass, and measures images/s of the real
+`train.py`. The arms take turns for several rounds; the first row of each run is left out. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ARMS = (
 
 
 def main() -> None:
-    """Count, measure, print."""
+    """Count, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30, help="of each run")
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def cost(model: ModelConfig) -> tuple[list[float], list[float]]:
-    """Parameters, and MACs of a forward pass of one face, of generator and discriminator, in millions."""
+    """Return the parameters, and the MACs of one forward pass, of generator and discriminator, in millions per face."""
     parameters, macs = [], []
     faces = torch.zeros(1, model.channels, model.image_size, model.image_size)
     for network, inputs in ((Generator(model), torch.zeros(1, model.nz)), (Discriminator(model), faces)):

@@ -1,8 +1,8 @@
-"""Train the network that guesses colours of hair and eyes: python -m benchmarks.colours --data_path=FOLDER --tags=CSV.
+"""Train the network that predicts hair and eye colours: python -m benchmarks.colours --data_path=FOLDER --tags=CSV.
 
-CSV has the columns file,hair,eyes for some of the faces. Four fifths of these (by their hashes) teach it; the others
-say how often it is right, and from which probability on a guess is kept. Tags may be wrong: a share of --doubtful
-is, by eye, so not even a perfect guesser agrees with more than the rest.
+The CSV file has the columns file,hair,eyes for some of the faces. Four fifths of these (by their hashes) are the
+training set. The others show how often the network is right and give the minimum probability of a prediction. Some tags
+are doubtful by eye, so even a perfect network would not agree with all of them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gan.images import to_tensor
 from gan.quality.colours import Colours
 
 KEPT = 0.7, 0.75, 0.8, 0.85, 0.9, 0.95
-"""Shares of the guesses that are kept, the surest ones, for the table."""
+"""Shares of the predictions in the printed table, the most confident ones."""
 
 
 def moved(faces: Tensor, random: torch.Generator) -> Tensor:
-    """Faces (N, 3, S, S) mirrored, turned, shifted and scaled a little, a little brighter or darker; no other hue."""
+    """Randomly flip, rotate, shift, scale and brighten or darken faces (N, 3, S, S) a little, without changing hues."""
     n = len(faces)
 
     def between(least: float, greatest: float) -> Tensor:
@@ -47,7 +47,7 @@ def moved(faces: Tensor, random: torch.Generator) -> Tensor:
 
 
 def main() -> None:
-    """Train, test, write."""
+    """Train, test and write the network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--tags", type=Path, required=True)
@@ -98,7 +98,7 @@ def main() -> None:
 def report(
     network: Colours, pixels: np.ndarray, codes: Tensor, vocabulary: tuple[tuple[str, ...], ...], keep: float
 ) -> list[float]:
-    """Print how often guesses agree with the tags of other faces; returns the probability that a guess must have."""
+    """Print how often predictions match the tags of test faces; returns the minimum probability of a prediction."""
     faces = to_tensor(torch.from_numpy(pixels)).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         lots = [network(some.to(next(network.parameters()).device)) for some in faces.split(100)]

@@ -1,9 +1,10 @@
 """Train the network that finds damage: python -m benchmarks.damage --data_path=FOLDER --minutes=25.
 
-It sees real faces alone, one half of them (by the parity of their hashes). Three in five have an ellipse, mostly around
-an eye, in which the face is bent, smeared, put in from another face or another place of its own, mixed with it, or
-drawn in other colours; blur, noise and blocking over whole faces keep it from going by how sharp a place is. It learns
-where that is. The other half of the faces, and planted faults that it was not taught with, say how well.
+It is trained on one half of the real faces (by the parity of their hashes). Three in five get a damaged ellipse, mostly
+around an eye, in which the face is bent, smeared, replaced by part of another face or by another place of its own,
+mixed with it, or drawn in other colours. Blur, noise and blocking over whole faces prevent the network from relying on
+sharpness. It learns where the damage is, and is tested on the other half of the faces and on planted faults that it was
+not trained on.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from gan.images import to_tensor
 from gan.quality.damage import PLACES, Damage
 
 DAMAGED, AT_EYES = 0.6, 0.65
-"""Share of the faces that are damaged, and of those that are so around an eye."""
+"""Share of the faces that are damaged, and share of these that are damaged around an eye."""
 
 LEAST, MOST = 5, 16
-"""Radii of the ellipses, pixels."""
+"""Minimum and maximum radius of the ellipses, pixels."""
 
 CLEAR = 0.15
-"""Mean change of a place, of values in [-1, 1], that counts as damaged in full."""
+"""Mean change of a place, in values in [-1, 1], that counts as full damage."""
 
 KINDS = 7
 
@@ -87,7 +88,7 @@ def damage(faces: Tensor, eyes: Tensor, share: float, random: torch.Generator) -
 
 
 def turned(faces: Tensor, eyes: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Faces mirrored, turned by up to 12 degrees and scaled a little, and where their eyes are then."""
+    """Flip faces, rotate them by up to 12 degrees and scale them a little; returns them and their new eye positions."""
     n = len(faces)
     angle = (torch.rand(n, generator=random) - 0.5) * 0.4
     scale = 0.85 + 0.25 * torch.rand(n, generator=random)
@@ -103,7 +104,7 @@ def turned(faces: Tensor, eyes: Tensor, random: torch.Generator) -> tuple[Tensor
 
 
 def main() -> None:
-    """Train, test, write."""
+    """Train, test and write the network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=25)
@@ -139,7 +140,7 @@ def main() -> None:
 
 
 def report(network: Damage, pack: Pack) -> None:
-    """Print how damaged it finds faces that it has learnt from, others, and others with planted faults."""
+    """Print the damage found in training faces, in other faces, and in other faces with planted faults."""
 
     def share(pixels: np.ndarray) -> str:
         faces = to_tensor(torch.from_numpy(pixels)).contiguous(memory_format=torch.channels_last)

@@ -1,9 +1,9 @@
-"""Find the released generator's directions, and test them: python -m benchmarks.directions --judge=FILE.
+"""Find and test the latent directions of the released generator: python -m benchmarks.directions --judge=FILE.
 
-FILE is a network that guesses colours, of other initial weights than the one that the directions were found with:
-`python -m benchmarks.colours --seed=1 --out=FILE` teaches it. On 200 samples that the directions were not found with it
-says how often the asked colour comes, and how often what should stay stays. Beside it stands chance: how often the
-same happens when a latent moves as far in a random direction.
+FILE is a network that predicts colours and was trained from other initial weights than the one used to find the
+directions: `python -m benchmarks.colours --seed=1 --out=FILE` trains it. On 200 samples that were not used to find the
+directions, it tells how often the requested colour appears, and how often what should stay does stay. The chance level
+is printed beside it: how often the same happens if a latent moves as far in a random direction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST, FACES = 10_000, 200  # seeds of the samples to test with
 
 
 def seen(sampler: Sampler, judge: colours.Guesser, latents: Tensor, axis: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes of the colours (N, K), lightness and warmth (N, 2), and how far the samples of latents lean (N,)."""
+    """Return colour codes (N, K), lightness and warmth (N, 2), and the lean (N,) of the samples of latents."""
     lots = list(sampler.draw(latents))
     logits = torch.cat([judge.extractor(faces) for faces in lots])
     widths = [len(names) - 1 for names in judge.vocabulary]
@@ -39,7 +39,7 @@ def seen(sampler: Sampler, judge: colours.Guesser, latents: Tensor, axis: Tensor
 
 
 def moved_randomly(before: Tensor, after: Tensor, sign: float = 1) -> Tensor:
-    """Latents (N, nz) turned as far as others were, each in a direction of its own, or against it."""
+    """Rotate latents (N, nz) as far as `before` to `after`, each in a random direction or, by `sign`, against it."""
     random = torch.Generator().manual_seed(0)
     length = before.norm(dim=1, keepdim=True)
     cosine = (normalize(before, dim=1) * normalize(after, dim=1)).sum(1, keepdim=True).clamp(-1, 1)
@@ -49,7 +49,7 @@ def moved_randomly(before: Tensor, after: Tensor, sign: float = 1) -> Tensor:
 
 
 def main() -> None:
-    """Find, write, test."""
+    """Find, write and test the directions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", type=Path)
     parser.add_argument("--sheet", type=Path, help="write a picture of three faces along every direction, and no more")
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
-    """Three faces, three rows each: as it is, at both ends of every slider, with every colour of hair and of eyes."""
+    """Draw three faces, three rows each: unchanged, at both ends of every slider, with every hair and eye colour."""
     latents = sampler.latents([3000, 3001, 3002]).cpu()
     ways = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
     for column, (_, *known) in enumerate(found.guesser.vocabulary):
@@ -79,7 +79,7 @@ def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
 
 
 def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
-    """Print the share of successes for every direction."""
+    """Print the success rate of every direction."""
     latents = sampler.latents(range(FIRST, FIRST + FACES)).cpu()
     many = torch.cat([directions.asymmetry(faces) for faces in sampler.faces(range(directions.SAMPLES))])
     axis = directions.lean(many)

@@ -1,20 +1,20 @@
 """Train an encoder: python -m benchmarks.encoder --data_path=FOLDER --tags=CSV.
 
-There are two of one kind: `checkpoints/face-encoder.pt` for what `evaluate.py` measures, and
-`checkpoints/discriminator-encoder.pt` (`--seed=1 --damaged=0.5 --out=checkpoints/discriminator-encoder.pt`) for what
-the discriminator sees. They start from other weights and see the faces in other orders: nobody is judged by his
-teacher.
+There are two encoders of one kind: `checkpoints/face-encoder.pt` for the measurements of `evaluate.py`, and
+`checkpoints/discriminator-encoder.pt` (`--seed=1 --damaged=0.5 --out=checkpoints/discriminator-encoder.pt`) for the
+discriminator. They start from other weights and see the faces in other orders, so that no generator is measured with
+the encoder that it was trained against.
 
-Three things are learnt at once from faces of 96 pixels: which two pictures are the same face, cropped, turned and
-tinted differently (Chen et al. 2020, SimCLR); the colours of hair and eyes, where the table `file,hair,eyes` names
-them; and how much blur, noise and blocking was put on. The first two make it see what a face is, the third how
-well it is drawn. Faces are tinted little, since colours are content here, and nothing is cut out of them, since a
-missing part is a fault that metrics should see.
+An encoder learns three tasks at once from faces of 96 pixels: which two pictures are the same face, cropped, rotated
+and tinted differently (Chen et al. 2020, SimCLR); the hair and eye colours of faces in the table `file,hair,eyes`; and
+how much blur, noise and blocking was added. The first two teach it what a face is, the third how well it is drawn.
+Faces are tinted little, since colours are content here, and nothing is cut out of them, since a missing part is a
+fault that metrics should see.
 
-With --damaged a fourth thing is learnt: where on a face a part was bent, smeared, or put in from elsewhere. That is
-what goes wrong in a generator's eyes and mouths, and what a discriminator should point at.
+With --damaged it learns a fourth task: where part of a face was bent, smeared or replaced. That is what goes wrong in
+a generator's eyes and mouths, and what a discriminator should respond to.
 
-Every tenth tagged face is kept from the tags' losses; how many of their colours are guessed is printed at the end.
+Every tenth tagged face is held out of the losses on tags; the accuracy on their colours is printed at the end.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ from gan.images import to_tensor
 
 TEMPERATURE = 0.2
 HARM_GROUPS = 8
-"""Parts of a batch that are blurred alike."""
+"""Number of parts of a batch; the blurred faces of a part have the same blur."""
 
 LARGEST_BLUR, LARGEST_NOISE, LARGEST_STEP = 2.5, 0.25, 0.5
-"""Deviation of the blur, pixels; deviation of the noise and least quantisation step, for images in [-1, 1]."""
+"""Deviation of the blur in pixels; deviation of the noise and smallest quantisation step, for images in [-1, 1]."""
 
 LEAST_RADIUS, LARGEST_RADIUS, EDGE = 5, 18, 2
-"""Of the ellipses that are damaged, and how soft their edge is; pixels."""
+"""Radii of the damaged ellipses and softness of their edge, pixels."""
 
 BENT, CLEAR, PLACES = 10, 0.25, 12
-"""Deviation of the shifts inside a bent part, pixels; the mean change of a place that counts as damaged in full; places
-each way."""
+"""Deviation of the shifts inside a bent part, pixels; mean change of a place that counts as full damage; places per
+side."""
 
 
 class Pupil(nn.Module):
-    """The encoder and what it is taught by."""
+    """The encoder and the heads that it is trained with."""
 
     def __init__(self, hair: int, eyes: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Pupil(nn.Module):
 
 
 def views(faces: Tensor, random: torch.Generator) -> Tensor:
-    """Each face cropped, mirrored, turned and tinted a little; a third of them only mirrored and shifted."""
+    """Crop, flip, rotate and tint each face a little; a third of them are flipped, shifted and tinted only."""
     n = len(faces)
 
     def between(least: float, greatest: float) -> Tensor:
@@ -105,7 +105,7 @@ def views(faces: Tensor, random: torch.Generator) -> Tensor:
 
 
 def harm(faces: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Faces with blur, noise and blocking put on half of them, and how much: (N, 3), each from 0 to 1."""
+    """Add blur, noise or blocking to about half of the faces; returns them and the amounts, (N, 3), from 0 to 1."""
     n = len(faces)
     some = torch.rand(n, 3, generator=random) < 0.5
     some &= torch.rand(n, 1, generator=random) < 0.5
@@ -121,9 +121,9 @@ def harm(faces: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def damage(faces: Tensor, share: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Faces of which a share has an ellipse with something wrong in it, and where: (N, 1, 12, 12), from 0 to 1.
+    """Damage an ellipse in a share of the faces; returns them and where, (N, 1, 12, 12), from 0 to 1.
 
-    In it the face is bent, smeared, or replaced by the same place of another face, or by another place of its own.
+    In the ellipse the face is bent, smeared, or replaced by the same place of another face or another place of its own.
     """
     n = len(faces)
 
@@ -153,7 +153,7 @@ def damage(faces: Tensor, share: float, random: torch.Generator) -> tuple[Tensor
 
 
 def blurred(faces: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur of a deviation in pixels."""
+    """Apply Gaussian blur with a deviation in pixels."""
     if sigma == 0:
         return faces
     radius = math.ceil(3 * sigma)
@@ -164,7 +164,7 @@ def blurred(faces: Tensor, sigma: float) -> Tensor:
 
 
 def blocked(faces: Tensor, step: Tensor, some: Tensor) -> Tensor:
-    """Blocks of 8x8 with quantised cosine coefficients, as JPEG makes them: coarser the finer the detail."""
+    """Quantise the cosine coefficients of 8x8 blocks as JPEG does: the finer the detail, the coarser."""
     k = torch.arange(8.0)
     cosines = torch.cos((2 * k + 1) * k[:, None] * math.pi / 16) * 0.5
     cosines[0] /= math.sqrt(2)
@@ -179,7 +179,7 @@ def blocked(faces: Tensor, step: Tensor, some: Tensor) -> Tensor:
 
 
 def same_face(a: Tensor, b: Tensor) -> Tensor:
-    """NT-Xent (Chen et al. 2020, eq. 1): each view must find the other one of its face among all views."""
+    """Compute the NT-Xent loss (Chen et al. 2020, eq. 1): each view must find the other one of its face among all."""
     both = normalize(torch.cat([a, b]), dim=1)
     likeness = both @ both.T / TEMPERATURE
     likeness.fill_diagonal_(-math.inf)
@@ -188,7 +188,7 @@ def same_face(a: Tensor, b: Tensor) -> Tensor:
 
 
 def tags_of(path: Path, names: list[str]) -> tuple[Tensor, list[list[str]]]:
-    """Number of each face's hair and eye colour, (N, 2), -1 where unknown; and the colours."""
+    """Return the number of each face's hair and eye colour, (N, 2), -1 if unknown, and the names of the colours."""
     with path.open(newline="") as file:
         rows = {row["file"]: (row["hair"], row["eyes"]) for row in csv.DictReader(file)}
     known = [rows.get(name, ("", "")) for name in names]
@@ -198,7 +198,7 @@ def tags_of(path: Path, names: list[str]) -> tuple[Tensor, list[list[str]]]:
 
 
 def names_of(data_path: Path) -> list[str]:
-    """Names of the pictures in the order of their pack: files and zips sorted, members sorted in each."""
+    """Return the names of the pictures in the order of their pack: files and zips sorted, members sorted in each."""
     names: list[str] = []
     root = data_path if data_path.is_dir() else data_path.parent
     found = root.rglob("*") if data_path.is_dir() else [data_path]
@@ -212,7 +212,7 @@ def names_of(data_path: Path) -> list[str]:
 
 
 def main() -> None:
-    """Train, test, write."""
+    """Train, test and write the encoder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--tags", type=Path, required=True)

@@ -1,7 +1,7 @@
-"""Real faces with something wrong: what a measure of quality must see, and what is planted for the eye to find.
+"""Real faces with planted faults, to test whether metrics and human eyes detect them.
 
-Eyes are found by rule, rightly in about nine of ten anime faces (48 looked at): of the places where they usually are,
-those with the strongest contrast that are darker than what surrounds them and what lies below.
+Eyes are located by rule, correctly in about nine of ten anime faces (48 checked): among the places where they usually
+are, those with the strongest contrast that are darker than their surroundings and than the area below.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import cv2
 import numpy as np
 
 EYE = 0.125, 0.115
-"""Half height and half width of what is changed around an eye, as shares of the face."""
+"""Half height and half width of the area that is changed around an eye, as shares of the face."""
 
 USUAL, SPREAD = ((0.47, 0.35), (0.47, 0.65)), 0.07
-"""Where the eyes of a face usually are (down, across), and their deviation from there, as shares of its size."""
+"""Usual positions of the eyes (down, across), and their deviation, as shares of the face's size."""
 
 Fault = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
-"""Faces (N, S, S, 3) uint8 and where their eyes are (N, 2, 2) -> the same faces, each with a fault."""
+"""Maps faces (N, S, S, 3) uint8 and their eye positions (N, 2, 2) to the same faces, each with a fault."""
 
 
 def eyes(faces: np.ndarray) -> np.ndarray:
-    """Where the left and the right eye of faces (N, S, S, 3) uint8 probably are: (N, 2, 2), pixels down and across."""
+    """Locate the left and the right eye of faces (N, S, S, 3) uint8: (N, 2, 2), pixels down and across."""
     size = faces.shape[1]
     rows, columns = np.mgrid[:size, :size] / size
     near = [np.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (2 * SPREAD**2)) for y, x in USUAL]
@@ -43,7 +43,7 @@ def _mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def _ellipse(size: int, y: float, x: float, high: float, wide: float) -> np.ndarray:
-    """A mask (S, S, 1) with a soft edge, 1 inside; half height and half width in pixels."""
+    """Draw a mask (S, S, 1) with a soft edge, 1 inside; half height and half width are in pixels."""
     rows, columns = np.mgrid[:size, :size]
     radius = np.sqrt(((rows - y) / high) ** 2 + ((columns - x) / wide) ** 2)
     return np.clip((1.12 - radius) / 0.24, 0, 1)[..., None]
@@ -54,19 +54,19 @@ def _blend(face: np.ndarray, other: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _around(face: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The mask of an eye."""
+    """Return the mask of an eye."""
     size = len(face)
     return _ellipse(size, place[0], place[1], EYE[0] * size, EYE[1] * size)
 
 
 def _rubbed_out(face: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """A face with what lies around drawn over a part of it."""
+    """Cover part of a face with its surroundings."""
     filled = cv2.inpaint(face, (mask[..., 0] > 0.3).astype(np.uint8), 3, cv2.INPAINT_TELEA)
     return _blend(face, cv2.GaussianBlur(filled, (0, 0), 2), mask)
 
 
 def each(change: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]) -> Fault:
-    """A fault of single faces: of a face (S, S, 3) and its eyes (2, 2)."""
+    """Make a fault from a change to a single face (S, S, 3) and its eyes (2, 2)."""
     return lambda faces, places, random: np.stack(
         [change(face, place, random) for face, place in zip(faces, places, strict=True)]
     )
@@ -74,7 +74,7 @@ def each(change: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndar
 
 @each
 def eye_smeared(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """One eye wiped in some direction."""
+    """Smear one eye in a random direction."""
     reach, angle = round(0.1 * len(face)), random.uniform(0, np.pi)
     kernel = np.zeros((2 * reach + 1, 2 * reach + 1), np.float32)
     for step in np.linspace(-reach, reach, 8 * reach):
@@ -85,13 +85,13 @@ def eye_smeared(face: np.ndarray, places: np.ndarray, random: np.random.Generato
 
 @each
 def eye_erased(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """One eye gone, with what lies around it drawn over."""
+    """Cover one eye with its surroundings."""
     return _rubbed_out(face, _around(face, places[random.integers(2)]))
 
 
 @each
 def eye_moved(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """One eye a sixth of the face too low or too high."""
+    """Move one eye up or down by a sixth of the face."""
     size, place = len(face), places[random.integers(2)]
     down = round(0.16 * size) * (1 if random.random() < 0.7 else -1)
     target = _ellipse(size, place[0] + down, place[1], 0.1 * size, 0.1 * size)
@@ -100,7 +100,7 @@ def eye_moved(face: np.ndarray, places: np.ndarray, random: np.random.Generator)
 
 @each
 def mouth_erased(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """What lies where the mouth is, below the middle of the eyes and across to them, gone."""
+    """Cover the mouth, which is located below the middle of the eyes, at right angles to them."""
     size, (left, right) = len(face), places
     y, x = (left + right) / 2
     mask = _ellipse(size, y + 0.27 * size, x - 0.8 * (right[0] - left[0]), 0.1 * size, 0.14 * size)
@@ -108,7 +108,7 @@ def mouth_erased(face: np.ndarray, places: np.ndarray, random: np.random.Generat
 
 
 def eyes_mixed(faces: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """One eye replaced by the next face's."""
+    """Replace one eye by that of the previous face."""
     sides, mixed = random.integers(2, size=len(faces)), []
     for n, side in enumerate(sides):
         place, source = places[n, side], places[n - 1, side]
@@ -117,7 +117,7 @@ def eyes_mixed(faces: np.ndarray, places: np.ndarray, random: np.random.Generato
 
 
 def halves_joined(faces: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """The right half of each face replaced by the next one's, eyes at the same height."""
+    """Replace the right half of each face by that of the previous one, with the eyes at the same height."""
     joined, across = [], np.arange(faces.shape[1])
     for n, face in enumerate(faces):
         middle, other = places[n].mean(0), places[n - 1].mean(0)
@@ -128,14 +128,14 @@ def halves_joined(faces: np.ndarray, places: np.ndarray, random: np.random.Gener
 
 @each
 def washed_out(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Colours at two fifths of their strength."""
+    """Reduce the saturation to two fifths."""
     grey = cv2.cvtColor(face, cv2.COLOR_RGB2GRAY)[..., None]
     return (grey + 0.4 * (face - grey.astype(float))).round().clip(0, 255).astype(np.uint8)
 
 
 @each
 def hues_turned(face: np.ndarray, places: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """All hues turned by 90 to 270 degrees."""
+    """Rotate all hues by 90 to 270 degrees."""
     turned = cv2.cvtColor(face, cv2.COLOR_RGB2HSV)
     turned[..., 0] = (turned[..., 0].astype(int) + random.integers(45, 136)) % 180
     return cv2.cvtColor(turned, cv2.COLOR_HSV2RGB)
@@ -147,7 +147,7 @@ PLANTED: dict[str, Fault] = {
     "eyes mixed": eyes_mixed,
     "eye moved": eye_moved,
 }
-"""What the eye must find."""
+"""Faults that human eyes must detect."""
 
 FAULTS: dict[str, Fault] = {
     **PLANTED,
@@ -156,4 +156,4 @@ FAULTS: dict[str, Fault] = {
     "washed out": washed_out,
     "hues turned": hues_turned,
 }
-"""What a measure must see, besides what spoils whole pictures."""
+"""Faults that a metric must detect, besides those of whole pictures."""

@@ -1,11 +1,11 @@
-"""What the measures see: python -m benchmarks.features --data_path=FOLDER [--features=faces,imagenet] [--out=FOLDER].
+"""Test features on faults: python -m benchmarks.features --data_path=FOLDER [--features=faces,imagenet] [--out=FOLDER].
 
-One lot of faces stays as it is; of another a share is spoilt, 5, 20 and 50 % of the faces, in ways that a generator
-spoils them (an eye smeared, halves of two faces joined) or a careless measure overlooks (dropped modes, duplicates).
-FD must rise and precision fall with every share of every fault, but for modes and duplicates, whose faces are real:
-there FD alone must rise, and recall fall with the modes. A Markdown table for each kind of features says what they are,
-and which faults they are blind to. SWD, which looks at pixels, has a column. What the faults look like is left in
-FOLDER (those are the faces themselves, so not to be published unless they are synthetic).
+One set of faces stays unchanged. In another, 5, 20 and 50 % of the faces are spoilt, in ways that a generator spoils
+them (an eye smeared, halves of two faces joined) or a careless metric overlooks (dropped modes, duplicates). FD must
+rise and precision fall with every share of every fault, except for modes and duplicates, whose faces are real: there
+only FD must rise, while recall should fall with the modes. A Markdown table for each kind of features shows the values
+and which faults the features are blind to. SWD, which compares pixels, has a column. FOLDER gets pictures of the faults
+(these show the faces themselves, so publish them only if the faces are synthetic).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from gan.quality.evaluation import RealStatistics
 from gan.quality.features import Extractor
 
 SHARES = 0.05, 0.2, 0.5
-"""Of the faces that are spoilt."""
+"""Shares of the faces that are spoilt."""
 
 MODES = 20
-"""Kinds of faces, by their colours, of which a share is dropped."""
+"""Number of clusters of faces by colour, a share of which is dropped."""
 
 Spoil = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
-"""Faces (N, S, S, 3), the share to be spoilt -> as many faces."""
+"""Maps faces (N, S, S, 3) and the share to be spoilt to as many faces."""
 
 
 def of_faces(change: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Spoil:
-    """A fault of so many faces, the others as they are; those spoilt at a smaller share are so at a greater one."""
+    """Make a fault of a share of the faces; a greater share includes all faces of a smaller one."""
 
     def spoil(pixels: np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:
         some = random.permutation(len(pixels))[: round(share * len(pixels))]
@@ -57,29 +57,29 @@ def of_faces(change: Callable[[np.ndarray, np.random.Generator], np.ndarray]) ->
 
 
 def filtered(change: Callable[[Image.Image], Image.Image]) -> Spoil:
-    """A fault that a filter makes."""
+    """Make a fault from an image filter."""
     return of_faces(lambda pixels, _: np.stack([np.asarray(change(Image.fromarray(face))) for face in pixels]))
 
 
 def with_fault(fault: faults.Fault) -> Spoil:
-    """A fault of a face's parts."""
+    """Make a fault from one of parts of a face."""
     return of_faces(lambda pixels, random: fault(pixels, faults.eyes(pixels), random))
 
 
 def noisy(pixels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """White noise of a deviation of 16 on values from 0 to 255."""
+    """Add white noise of deviation 16 to values from 0 to 255."""
     return (pixels + random.normal(0, 16, pixels.shape)).round().clip(0, 255).astype(np.uint8)
 
 
 def saved_as_jpeg(face: Image.Image) -> Image.Image:
-    """Saved at quality 30 and read again."""
+    """Save a face as JPEG at quality 30 and read it again."""
     file = io.BytesIO()
     face.save(file, "JPEG", quality=30)
     return Image.open(file)
 
 
 def modes_dropped(pixels: np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:
-    """A share of 20 kinds of faces, by their colours, replaced by other faces of the kinds that are left."""
+    """Drop a share of the 20 clusters by colour; other faces of the remaining clusters take their places."""
     n, size = pixels.shape[:2]
     small = pixels.reshape(n, 6, size // 6, 6, size // 6, 3).mean((2, 4)).reshape(n, -1)
     centres = torch.from_numpy(small[random.permutation(n)[:MODES]])
@@ -88,7 +88,7 @@ def modes_dropped(pixels: np.ndarray, share: float, random: np.random.Generator)
 
 
 def duplicated(pixels: np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:
-    """A share of the faces replaced by copies of ten."""
+    """Replace a share of the faces by copies of ten faces."""
     spoilt, some = pixels.copy(), random.permutation(len(pixels))
     chosen = some[: round(share * len(pixels))]
     spoilt[chosen] = pixels[some[-10:]][np.arange(len(chosen)) % 10]
@@ -104,18 +104,18 @@ FAULTS: dict[str, Spoil] = {
     "duplicates": duplicated,
 }
 REAL_ALL_THE_SAME = {"modes dropped", "duplicates"}
-"""Faults of a set whose every face is a real one: precision need not fall."""
+"""Faults of a set whose faces are all real, so that precision need not fall."""
 
 
 def untrained(on: torch.device) -> Extractor:
-    """The program's encoder with random weights."""
+    """Load the program's encoder with random weights."""
     torch.manual_seed(0)
     network = place(fused(Encoder().eval()), on)
     return Extractor("untrained 0", FEATURES, lambda pixels: network(to_tensor(pixels)), on)
 
 
 def lite(look: Callable[[imagenet.Lite, Tensor], Tensor], name: str) -> Callable[[torch.device], Extractor]:
-    """What EfficientNet-lite2 gives, looked at in another way: `look` makes of faces (N, 3, 96, 96) features (N, F)."""
+    """Make an extractor from EfficientNet-lite2: `look` maps faces (N, 3, 96, 96) to features (N, F)."""
 
     def load(on: torch.device) -> Extractor:
         network = place(imagenet.load("lite2"), on)
@@ -126,12 +126,12 @@ def lite(look: Callable[[imagenet.Lite, Tensor], Tensor], name: str) -> Callable
 
 
 def means(maps: list[Tensor]) -> Tensor:
-    """The mean of each channel of maps (N, C, S, S), (N, D, R, R), ...: (N, C + D + ...)."""
+    """Return the mean of each channel of maps (N, C, S, S), (N, D, R, R), ...: (N, C + D + ...)."""
     return torch.cat([seen.mean((2, 3)) for seen in maps], 1)
 
 
 def eyes_enlarged(network: imagenet.Lite, faces: Tensor) -> Tensor:
-    """Means over the band where eyes usually are, enlarged to twice its size."""
+    """Return means over the band where eyes usually are, enlarged to twice its size."""
     band = interpolate(faces[:, :, 26:66, 8:88], size=(80, 160), mode="bicubic")
     return means(network.maps(band)[2:])
 
@@ -145,11 +145,11 @@ EXTRACTORS: dict[str, Callable[[torch.device], Extractor]] = {
     "eyes enlarged": lite(eyes_enlarged, "eyes enlarged"),
     "untrained": untrained,
 }
-"""Candidates for what metrics compare."""
+"""Candidate features for the metrics."""
 
 
 def main() -> None:
-    """Spoil, measure, print."""
+    """Spoil, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--features", default="imagenet,faces", help=f"with commas: {', '.join(EXTRACTORS)}")
@@ -181,14 +181,14 @@ def main() -> None:
 
 
 def keys_of(fault: str) -> list[tuple[str, float]]:
-    """A fault in the order of its shares, none first."""
+    """Return the keys of a fault in order of its shares, starting with none."""
     return [("none", 0.0), *((fault, share) for share in SHARES)]
 
 
 def known(
     see: Callable[[np.ndarray], Tensor], sets: dict[tuple[str, float], np.ndarray]
 ) -> dict[tuple[str, float], Tensor]:
-    """What is seen in each set; in faces that are as they were, it is as it was."""
+    """Compute the features of each set, reusing those of unchanged faces."""
     before = sets["none", 0.0]
     found = {("none", 0.0): see(before)}
     for key, some in sets.items():
@@ -200,7 +200,7 @@ def known(
 
 
 def swd(real: np.ndarray, sets: dict[tuple[str, float], np.ndarray]) -> dict[tuple[str, float], float]:
-    """The sliced Wasserstein distance of each set, x1000."""
+    """Compute the sliced Wasserstein distance of each set, x1000."""
     nothing = lambda pixels: torch.zeros(len(pixels), 1)  # noqa: E731
     reals = RealStatistics.of(evaluation.face_set([real], nothing, nothing, len(real)))
     found = {}
@@ -213,7 +213,7 @@ def swd(real: np.ndarray, sets: dict[tuple[str, float], np.ndarray]) -> dict[tup
 def table(
     reals: RealStatistics, sets: dict[tuple[str, float], Tensor], texture: dict[tuple[str, float], float]
 ) -> list[str]:
-    """Print the metrics of each set, and give back the faults that FD or precision do not answer in order."""
+    """Print the metrics of each set; returns the faults for which FD or precision is not in order."""
     found = {key: reals.measure_features(some) for key, some in sets.items()}
     shares = " | ".join(f"{share:.0%}" for share in (0.0, *SHARES))
     print(f"| fault | FD at {shares} | precision at {shares} | recall, coverage, SWD at {max(SHARES):.0%} | blind |")

@@ -1,9 +1,9 @@
-"""What is said of runs that are well and of runs that are ill: python -m benchmarks.health FACES OUT.
+"""Compare the diagnoses of healthy and unhealthy runs with what is expected: python -m benchmarks.health FACES OUT.
 
-Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), lets `gan.watching.health` look
-at its log after every row, and prints a Markdown table: what was done to the run, and what was said of it, when. The
-rows that the rules need are kept as OUT/<arm>.jsonl, with the options as OUT/<arm>.json; tests/unit/health has those of
-such a call. `--only=ARM,ARM` runs some of them; an arm whose file is there is not run again.
+Trains each arm with the real `train.py` (48 pixels, three to ten minutes on two cores), applies `gan.watching.health`
+to its log after every row, and prints a Markdown table of the options, diagnoses and when they were made. The rows that
+the rules need are stored as OUT/<arm>.jsonl, with the options as OUT/<arm>.json; tests/unit/health has those of such a
+call. `--only=ARM,ARM` runs some of the arms; an arm whose file exists is not run again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ARMS: dict[str, tuple[str, int, list[str], str]] = {
     "oscillating": ("real", 60_000, WILD, "oscillating"),
     "stalled": ("400", 40_000, SETTLED, "stalled"),
 }
-"""Arm: faces (real: all; a number: so many; drawn: synthetic), images, options, what it should be called."""
+"""By arm: faces (real: all; a number: that many; drawn: synthetic), images, options, expected diagnosis."""
 
 COLUMNS = ("step", "images_seen", "seconds", "d_accuracy", "variety", "drift")
 COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
@@ -47,11 +47,11 @@ COLUMNS += ("seen_logit", "held_out_logit", "sample_logit", *health.KEPT_BY)
 
 THEN = ("--lr1=3e-4", "--lr2=3e-4", "--d_encoder=faces", "--head_penalty=0", "--blocks=0", "--nomodulated")
 THEN += ("--nolean",)
-"""What was the default when the logs were made, for the most part."""
+"""Most of the defaults at the time when the logs were made."""
 
 
 def main() -> None:
-    """Run the arms and print."""
+    """Run the arms and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faces", type=Path, help="folder or zip of some thousand real faces")
     parser.add_argument("out", type=Path)
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def faces_of(kind: str, real: Path, out: Path) -> Path:
-    """The data path of a kind of faces; some of the real ones are written into a folder of their own."""
+    """Return the data path of a kind of faces; a number of real ones is written into a folder of its own."""
     if kind == "drawn":
         return Path("synthetic")
     if kind == "real":
@@ -86,7 +86,7 @@ def faces_of(kind: str, real: Path, out: Path) -> Path:
 
 
 def trained(arm: str, data_path: Path, images: int, options: list[str], out: Path) -> None:
-    """Train an arm, and keep the rows of its log and its options."""
+    """Train an arm, and store the rows of its log and its options."""
     with tempfile.TemporaryDirectory() as folder:
         pack = open_pack(data_path, 48, out / "packs", say=lambda line: None)
         epochs = -(-images // len(pack.split(TrainConfig.holdout)[0]))
@@ -102,7 +102,7 @@ def trained(arm: str, data_path: Path, images: int, options: list[str], out: Pat
 
 
 def keep(run: Path, arm: str, out: Path) -> None:
-    """Keep the rows of a run's log, as far as the rules look at them, and its options."""
+    """Store the columns of a run's log that the rules need, and its options."""
     rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     kept = [{name: row[name] for name in COLUMNS if name in row} for row in rows]
     described = json.loads((run / "config.json").read_text())
@@ -113,7 +113,7 @@ def keep(run: Path, arm: str, out: Path) -> None:
 
 
 def verdicts(folder: Path, arm: str) -> list[tuple[int, str]]:
-    """What is said of a run whose log is in `folder`: images seen and kind, whenever that changes."""
+    """Return the diagnoses of a run whose log is in `folder`: images seen and kind at each change."""
     described: dict[str, Any] = json.loads((folder / f"{arm}.json").read_text())
     config, faces = restore(described["config"]), described["faces"]["training"]
     curves, said = Curves(), [(0, "early")]

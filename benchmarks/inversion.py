@@ -1,8 +1,8 @@
-"""How near `generate.py --invert` comes: python -m benchmarks.inversion --data_path=FOLDER [--out=SHEET.png].
+"""Measure the accuracy of `generate.py --invert`: python -m benchmarks.inversion --data_path=FOLDER [--out=SHEET.png].
 
-Twenty real faces that the generator was not trained on, and as many samples of it. Says for each kind how far pixels
-are off (root mean square, of 255), how far those of the nearest of 1,024 random faces, how long it takes, and of how
-many the latent of the sample was found again. The sheet shows targets above what was found; real faces are not for
+Uses twenty real faces that the generator was not trained on, and as many of its own samples. Prints for each kind the
+error of the pixels (root mean square, of 255), that of the nearest of 1,024 random faces, the time it takes, and for
+how many samples the latent was recovered. The sheet shows targets above the results; real faces are not for
 publication.
 """
 
@@ -26,7 +26,7 @@ FIRST = 20_000  # seed of the first sample, none of the random ones
 
 
 def main() -> None:
-    """Invert, and print."""
+    """Invert faces and print the errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, help="real faces; without it only samples")
     parser.add_argument("--checkpoint", type=Path, default=RELEASED)

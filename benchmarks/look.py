@@ -1,18 +1,18 @@
-"""How many faces are broken, counted by looking (docs/look.md has the rule).
+"""Count broken faces by eye (docs/look.md has the rule).
 
 python -m benchmarks.look draw --data_path=FOLDER --out=FOLDER NAME=CHECKPOINT ...
-    Makes sheets of 16 shuffled, nameless cells: so many samples of each generator, a tenth as many real faces and a
-    tenth with planted faults; and form.csv beside them, to be filled once for each look. key.json says which cell is
-    what: whoever looks must not see it. planted-1.png and so on show the planted faults; before anyone looks, those
-    that came out too faint are left out by making sheets again with --faint=3,17 (and more --planted). Where there is
-    no checkpoint, a folder of pictures is taken in the order of their names.
+    Makes sheets of 16 shuffled, anonymous cells: a number of samples of each generator, a tenth as many real faces, and
+    a tenth with planted faults. form.csv beside them is to be filled in once for each look. key.json says what each
+    cell is; the observer must not see it. planted-1.png and so on show the planted faults; before anyone looks, leave
+    out those that are too faint by making the sheets again with --faint=3,17 (and more --planted). In place of a
+    checkpoint, a folder of pictures can be given; they are taken in the order of their names.
 python -m benchmarks.look count --out=FOLDER FORM FORM
     Counts two filled forms, as Markdown. --pair=20 also adds them to benchmarks/looks.csv, which has every answer so
-    far; name the generators by the first eight digits of their files' SHA-256 then.
+    far; in that case, name the generators by the first eight digits of their files' SHA-256.
 
-For the other question, which are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and `count --taken`,
-whose --pair adds to benchmarks/taken.csv.
-The sheets show real faces where the folder's are: not to be published.
+For the other question, which faces are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and
+`count --taken`, whose --pair adds to benchmarks/taken.csv.
+The sheets show real faces if the folder's are real: do not publish them.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from gan.encoder import SIZE
 from gan.quality import sampling
 
 SIDE, CELLS, EDGE, HEAD = 4, 16, 8, 20
-"""Cells along a sheet and in it; pixels between cells, and above each for its number."""
+"""Cells per side of a sheet and per sheet; pixels between cells, and above each for its number."""
 
 ENLARGED = 192
-"""Pixels a cell is enlarged to."""
+"""Size of an enlarged cell, pixels."""
 
 REAL, PLANTED = "real", "planted: "
 
 ANSWERS = Path(__file__).with_name("looks.csv")
-"""Every answer so far: the pair of looks, what the cell is (of a generator its file's digest), which it is, 0 or 1."""
+"""Every answer so far: the pair of looks, what the cell is (for a generator, its file's digest), which one, 0 or 1."""
 
 TAKEN = ANSWERS.with_name("taken.csv")
-"""The same of the other question: 1 is taken for real."""
+"""The answers to the other question: 1 means taken for real."""
 
 MISSED, FALSE = 0.2, 0.1
-"""A look that misses so many of the planted, or calls so many of the real ones broken, does not count."""
+"""A look does not count if it misses more than this share of planted faults, or calls more of the real faces broken."""
 
 
 def main() -> None:
-    """Make sheets, or count forms."""
+    """Make sheets or count forms."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
     drawing = verbs.add_parser("draw")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def draw(options: argparse.Namespace) -> None:
-    """Write the sheets, the form, the key, and the planted faults."""
+    """Write the sheets, the form, the key and the planted faults."""
     pack = open_pack(options.data_path, SIZE)
     tenth = math.ceil(options.cells * len(options.generators) / 10)
     real, planted = (tenth if number is None else number for number in (options.real, options.planted))
@@ -114,7 +114,7 @@ def draw(options: argparse.Namespace) -> None:
 def plant(
     pack: Pack, chosen: np.ndarray, faint: set[int], random: np.random.Generator, out: Path
 ) -> list[tuple[str, str, np.ndarray]]:
-    """Real faces with faults of each kind in turn, but those that are too faint, which are numbered from 1."""
+    """Plant faults of each kind in turn in real faces, and leave out the faint ones, which are numbered from 1."""
     if not len(chosen):
         return []
     pixels = pack.pixels[np.sort(chosen)]
@@ -130,7 +130,7 @@ def plant(
 
 
 def sheet(faces: list[np.ndarray], before: int = 0) -> Image.Image:
-    """Up to 16 faces, enlarged and numbered from `before` + 1."""
+    """Draw up to 16 faces, enlarged and numbered from `before` + 1."""
     step = ENLARGED + EDGE
     picture = Image.new("RGB", (SIDE * step + EDGE, SIDE * (step + HEAD) + EDGE), "white")
     pen = ImageDraw.Draw(picture)
@@ -143,13 +143,13 @@ def sheet(faces: list[np.ndarray], before: int = 0) -> Image.Image:
 
 
 def save(picture: Image.Image, path: Path) -> None:
-    """Write a picture, making its folder."""
+    """Write a picture, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path)
 
 
 def count(options: argparse.Namespace) -> None:
-    """Print, for each generator and for the real faces, what each look counted."""
+    """Print the counts of each look for each generator and for the real faces."""
     key = json.loads((options.out / "key.json").read_text(encoding="utf-8"))
     column = "real" if options.taken else "broken"
     looks = [answers(form, key, column) for form in options.forms]
@@ -186,7 +186,7 @@ def count(options: argparse.Namespace) -> None:
 
 
 def summary(said: np.ndarray) -> tuple[str, str]:
-    """Of answers (looks, cells): their mean with its interval; and in how many cells two looks agree, with kappa."""
+    """Format the mean of answers (looks, cells) with its interval, and the agreement of two looks with kappa."""
     share = said.mean()
     least, most = interval(share, said.shape[1])
     agreed = f"{(said[0] == said[1]).mean():.0%}, {kappa(*said[:2]):.2f}" if len(said) > 1 else ""
@@ -194,7 +194,7 @@ def summary(said: np.ndarray) -> tuple[str, str]:
 
 
 def answered(pairs: Collection[int]) -> dict[tuple[int, str], np.ndarray]:
-    """The answers of pairs of looks, 1 is broken: (2, cells), by pair and by what the cells are."""
+    """Read the answers of pairs of looks, 1 is broken: (2, cells), by pair and by what the cells are."""
     said = defaultdict[tuple[int, str], list[list[int]]](list)
     with open(ANSWERS, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -204,10 +204,10 @@ def answered(pairs: Collection[int]) -> dict[tuple[int, str], np.ndarray]:
 
 
 def answers(form: Path, key: dict[str, Any], column: str) -> dict[str, int]:
-    """What a form says of each cell, 0 or 1.
+    """Read a form's answers, 0 or 1, by cell.
 
     Raises:
-        SystemExit: a cell is missing, or has no such answer.
+        SystemExit: a cell is missing, or has another answer.
     """
     with open(form, encoding="utf-8", newline="") as file:
         said = {row["cell"]: row[column].strip() for row in csv.DictReader(file)}
@@ -218,14 +218,14 @@ def answers(form: Path, key: dict[str, Any], column: str) -> dict[str, int]:
 
 
 def interval(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of n."""
+    """Return Wilson's 95 % interval of a share of n."""
     z = 1.96
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def kappa(one: np.ndarray, other: np.ndarray) -> float:
-    """Cohen's: how far two looks agree beyond chance; 1 where both always say the same one thing."""
+    """Return Cohen's kappa, the agreement of two looks beyond chance; 1 if both always give the same single answer."""
     chance = one.mean() * other.mean() + (1 - one.mean()) * (1 - other.mean())
     return 1.0 if chance == 1 else float(((one == other).mean() - chance) / (1 - chance))
 

@@ -1,9 +1,9 @@
-"""Every loss on synthetic faces, small, two minutes each: python -m benchmarks.losses [--out=FOLDER].
+"""Train with every loss on small synthetic faces, two minutes each: python -m benchmarks.losses [--out=FOLDER].
 
 Runs the real `train.py` and prints a Markdown table. *Variety* is the mean distance between two samples, in pixels,
-over that between two synthetic faces: an arm with less than a half counts as collapsed. *Nearness* is the mean distance
-from a sample to the nearest of 2,000 synthetic faces, over the same for others: large where samples are not
-faces. The last grid of each arm is left in FOLDER to be looked at.
+divided by that between two synthetic faces: an arm with less than a half counts as collapsed. *Nearness* is the mean
+distance from a sample to the nearest of 2,000 synthetic faces, divided by that of other synthetic faces: it is large if
+samples are not faces. The last grid of each arm is stored in FOLDER for inspection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAMPLES = 500
 
 
 def main() -> None:
-    """Train, measure, print."""
+    """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2, help="of each arm")
     parser.add_argument("--out", type=Path, help="folder for the last grids")
@@ -76,17 +76,17 @@ def main() -> None:
 
 
 def drawn(seeds: range) -> torch.Tensor:
-    """Synthetic faces of 32 pixels, (N, 3072)."""
+    """Return synthetic faces of 32 pixels, (N, 3072)."""
     return flat(np.stack([synthetic.draw(seed, 32)[0] for seed in seeds]))
 
 
 def flat(pixels: np.ndarray) -> torch.Tensor:
-    """(N, S, S, 3) uint8 -> (N, 3 S S) in [0, 1]."""
+    """Convert pixels (N, S, S, 3) uint8 to vectors (N, 3 S S) in [0, 1]."""
     return torch.from_numpy(pixels.astype(np.float32) / 255).flatten(1)
 
 
 def spread(faces: torch.Tensor) -> float:
-    """Mean distance between two of them."""
+    """Return the mean distance between two faces."""
     n = len(faces)
     return (torch.cdist(faces, faces).sum() / (n * (n - 1))).item()
 

@@ -1,13 +1,13 @@
-"""Mutation testing: how many small faults the tests notice, each planted alone.
+"""Measure by mutation testing how many small faults the tests detect.
 
 python -m benchmarks.mutants --n=300 --seed=0 --workers=2 --out=FILE.csv
 
-A mutant is a module with one operator, number, comparison or decorator changed, one `not` or `break` put in or left
-out (cosmic-ray finds the places; `pip install cosmic-ray==8.7.0`, which is no requirement). Each of a random sample is
-written into a copy of the last commit, where the tests of its module run until one fails: then it is killed, else it
-survives. Annotations are left out, as nothing computes with them, and
-bit operations in place of arithmetic. The file gets a row a mutant, survivors with what was
-changed; rows that it has are not made again.
+A mutant is a module with a single change: another operator, number, comparison or decorator, or a `not` or `break`
+added or removed. cosmic-ray finds the places; `pip install cosmic-ray==8.7.0`, which is not in the requirements. Each
+mutant of a random sample is written into a copy of the last commit, where the tests of its module run until one fails:
+then it is killed, otherwise it survives. Annotations are left out, as nothing computes with them, and so are bit
+operations in place of arithmetic. The file gets a row for each mutant, with the change that was made; mutants that it
+already has are not run again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ TESTS = {
     "gan/data/faces.py": ("unit/test_faces.py", "e2e/test_attacks.py", "e2e/test_train.py", "torture/test_writes.py"),
     "gan/quality/metrics.py": ("unit/test_metrics.py", "unit/test_evaluation.py", "e2e/test_evaluate.py"),
 }
-"""Modules, and the tests that are to notice, the quickest first."""
+"""Modules and the tests that should detect their faults, the fastest first."""
 
 BITS = ("BitAnd", "BitOr", "BitXor", "LShift", "RShift")
-"""Operators that numbers with a fraction do not have: in place of arithmetic they are noticed by anything that runs."""
+"""Operators that floats lack: in place of arithmetic, any test that runs the code detects them."""
 
 HANGS = 600
-"""Seconds after which a mutant's tests are stopped; it is killed then, as a user would notice, too."""
+"""Seconds after which a mutant's tests are stopped; it then counts as killed, since a user would notice a hang too."""
 
 COLUMNS = ["module", "operator", "occurrence", "line", "outcome", "change"]
 
@@ -62,7 +62,7 @@ class Mutant(NamedTuple):
 
 
 def main() -> None:
-    """Plant, test, write, count."""
+    """Plant, test, write and count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def mutants(module: str) -> Iterator[Mutant]:
-    """All faults that can be planted in a module, outside annotations."""
+    """Yield all faults that can be planted in a module, outside annotations."""
     trees, plugins = importlib.import_module("cosmic_ray.ast"), importlib.import_module("cosmic_ray.plugins")
     source = (ROOT / module).read_text(encoding="utf-8")
     annotated = set[tuple[int, int]]()
@@ -126,7 +126,7 @@ def mutants(module: str) -> Iterator[Mutant]:
 
 
 def plant(mutant: Mutant, copy: Path) -> tuple[str, str]:
-    """Write a mutant into a copy of the program and run its tests: killed or survived, and what was changed."""
+    """Write a mutant into a copy of the program and run its tests; returns killed or survived, and the change."""
     mutating, plugins = importlib.import_module("cosmic_ray.mutating"), importlib.import_module("cosmic_ray.plugins")
     path, operator = copy / mutant.module, plugins.get_operator(mutant.operator)()
     before = path.read_text(encoding="utf-8")
@@ -147,7 +147,7 @@ def plant(mutant: Mutant, copy: Path) -> tuple[str, str]:
 
 
 def read(path: Path) -> list[list[str]]:
-    """The rows below the first."""
+    """Read the rows after the first."""
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.reader(file))[1:]
 

@@ -1,4 +1,4 @@
-"""train.py with rows of log.jsonl and saves of latest.pt at another pace, for measurements and tests.
+"""Run train.py with other intervals between rows of log.jsonl and saves of latest.pt, for measurements and tests.
 
 python benchmarks/often.py STEPS SECONDS [OPTION ...]       STEPS between rows, SECONDS between saves
 """

@@ -1,8 +1,8 @@
-"""Write docs/options.md, the page of all options, from config.py.
+"""Write docs/options.md, the list of all options, from config.py.
 
 python -m benchmarks.options
 
-A test compares the page with what this would write.
+A test checks that the page is up to date.
 """
 
 from __future__ import annotations

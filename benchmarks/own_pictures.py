@@ -1,11 +1,10 @@
-"""A small set of one's own: python -m benchmarks.own_pictures --data_path=FOLDER --tags=CSV ...
+"""Compare ways to train on a small data set: python -m benchmarks.own_pictures --data_path=FOLDER --tags=CSV ...
 
-Takes faces of one kind, say with one hair colour, trains on some of them, and measures against the others: the
-released generator as it is, and each of the arms, which are options of `train.py --budget`. So the numbers tell
-whether a generator has learned the kind of face and not the faces. (Where all are of the set that the released
-generator and the encoders were trained on, those have seen them before.) Each is a JSON line in OUT/runs.jsonl, so that
-what was measured is not measured again; then a Markdown table. Reports, 64 faces of each and the pairs nearest to each
-other stay in OUT.
+Takes faces of one kind, such as one hair colour, trains on some of them, and measures against the others: the released
+generator as it is, and each of the arms, which are options of `train.py --budget`. The numbers thus tell whether a
+generator has learned the kind of face and not the individual faces. (If all are from the data set of the released
+generator and the encoders, those have seen them before.) Each measurement is a JSON line in OUT/runs.jsonl and is not
+repeated. At the end a Markdown table is printed. Reports, 64 faces of each arm and the nearest pairs stay in OUT.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from benchmarks.quality import METRICS, call, rows_of
 
 
 def main() -> None:
-    """Sort the faces, train, measure, print."""
+    """Split the faces, train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True, help="folder with zips of faces")
     parser.add_argument("--tags", type=Path, required=True, help="CSV that says of their files what they are: file,...")
@@ -51,7 +50,7 @@ def main() -> None:
 
 
 def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
-    """Two folders with faces of the kind: those to train on, and the others."""
+    """Write the faces of the kind into two folders, for training and for measuring; returns both."""
     column, _, value = options.kind.partition("=")
     with open(options.tags, encoding="utf-8") as file:
         names = sorted(row["file"] for row in csv.DictReader(file) if row[column] == value)
@@ -70,7 +69,7 @@ def sort_faces(options: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def run(arm: str, own: Path, others: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """One training, where there is one, and its measurement."""
+    """Train, unless the arm is the released generator, and measure."""
     words = shlex.split(arm)
     label = "-".join(word.strip("-").replace("=", "-") for word in words) or "scratch"
     name = f"{options.kind.replace('=', '-')}-{options.faces}-{options.minutes:g}-{options.seed}-{label}"

@@ -1,25 +1,25 @@
-"""Other programs beside this one: python -m benchmarks.peers --checkout=FOLDER --data_path=FACES --out=OUT.
+"""Compare other programs with this one: python -m benchmarks.peers --checkout=FOLDER --data_path=FACES --out=OUT.
 
-FOLDER holds clones of what is compared, under their own names, and in packages/ what they need:
+FOLDER holds clones of the other programs, under their own names, and their requirements in packages/:
 
     git clone https://github.com/pytorch/examples FOLDER/examples
     git clone https://github.com/autonomousvision/projected-gan FOLDER/projected-gan
     git clone https://github.com/lucidrains/lightweight-gan FOLDER/lightweight-gan
     pip install --no-deps --target=FOLDER/packages -r benchmarks/peers.txt
 
-Each trains on the same faces for the same minutes, start to end, one at a time, with its own program, options and loop;
-when time is up the generator is taken out of the loop where that stands, and generates samples, as many as it can in
-five minutes where it is slow. Then the real `evaluate.py` measures these, and this program's own, all at this program's
-size. Sizes of faces are the nearest that
-each can make, 64 or 128 pixels; batches are as its page says, smaller where that is for several GPUs.
+Each trains on the same faces for the same minutes, start to end, one at a time, with its own program, options and
+training loop. When time is up, the generator is taken out of the running loop and generates samples, as many as it can
+in five minutes if it is slow. Then the real `evaluate.py` measures these, and this program's own, all at this program's
+size. Each program uses the nearest size of faces that it supports, 64 or 128 pixels, and the batch size of its page, or
+a smaller one if that is meant for several GPUs.
 
-Two of them ask for an NVIDIA GPU: where they say cuda, they get the CPU. Projected GAN's encoder is loaded from the
-package that this program needs, not from the internet, its first previews show 28 samples, not 1,024, and the networks
-are first called with random numbers, not with memory as it is found: on a CPU that may hold anything, and BatchNorm
-never forgets a NaN. Nothing else in them is changed.
+Two of them require an NVIDIA GPU: calls for cuda get the CPU. Projected GAN's encoder is loaded from a package that
+this program requires, not from the internet; its first previews show 28 samples, not 1,024; and the networks are first
+called with random numbers, not with uninitialised memory, which on a CPU may hold anything, and BatchNorm never forgets
+a NaN. Nothing else in them is changed.
 
-OUT/runs.jsonl has a line for each, and is not measured again; OUT/NAME-faces.png shows its first 64 faces, and
-OUT/samples/NAME has all. For `benchmarks.look` give that folder: `look draw ... NAME=OUT/samples/NAME`.
+OUT/runs.jsonl has a line for each program, which is not measured again; OUT/NAME-faces.png shows its first 64 faces,
+and OUT/samples/NAME has all. For `benchmarks.look` give that folder: `look draw ... NAME=OUT/samples/NAME`.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ OURS = "this program"
 LOT, SAMPLING_SECONDS = 50, 300.0  # samples at a time, and seconds for all of them
 
 Draw = Callable[[int], Tensor]
-"""So many samples, (N, 3, S, S) in [-1, 1]."""
+"""Generates a number of samples, (N, 3, S, S) in [-1, 1]."""
 
 Running = dict[str, dict[str, Any]]
-"""The variables of each function that was running when time was up, by its name."""
+"""The local variables of each function that was running when time was up, by its name."""
 
 
 class TimeIsUpError(BaseException):
-    """Raised in the peer's loop; no `except Exception` of its own catches it."""
+    """Raised in the peer's training loop; its `except Exception` clauses do not catch it."""
 
 
 def main() -> None:
-    """Train, measure, print."""
+    """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkout", type=Path, required=True, help="folder with their programs")
     parser.add_argument("--data_path", type=Path, required=True, help="the faces")
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def prepare(faces: Path, out: Path) -> None:
-    """Write the faces as each peer reads them, not in anybody's minutes: single files, and 128 pixels in a zip."""
+    """Write the faces in the peers' formats, outside the timed minutes: single files, and 128 pixels in a zip."""
     pack = open_pack(faces, TrainConfig.image_size, out / PACKS)
     folder, archive = out / "faces" / "all", out / "faces-128.zip"
     if archive.is_file():
@@ -115,7 +115,7 @@ def prepare(faces: Path, out: Path) -> None:
 
 
 def ours(options: argparse.Namespace) -> dict[str, Any]:
-    """This program's default."""
+    """Train and measure this program with its defaults."""
     run = options.out / "checkpoints" / f"ours-{options.minutes:g}"
     if not (run / "latest.pt").is_file():
         call(
@@ -135,7 +135,7 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def peer(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """A peer's own program, in a process of its own, whose words go to OUT/NAME.log."""
+    """Train and measure a peer's program in a separate process, whose output goes to OUT/NAME.log."""
     words = [f"--{word}={getattr(options, word)}" for word in ("checkout", "data_path", "out", "minutes", "n")]
     work = options.out / "work" / name
     work.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def peer(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measured(name: str, fake: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """What `evaluate.py` says of it."""
+    """Measure samples with `evaluate.py`."""
     report = options.out / f"{name}.png"
     call(
         "evaluate.py",
@@ -168,7 +168,7 @@ def measured(name: str, fake: Path, options: argparse.Namespace) -> dict[str, An
 
 
 def train(options: argparse.Namespace) -> None:
-    """In the child: the peer's program until time is up, then its samples."""
+    """Run the peer's program in the child process until time is up, and save its samples."""
     since = time.perf_counter()
     chosen = PEERS[options.child]
     home = options.checkout / chosen.folder
@@ -208,12 +208,12 @@ def train(options: argparse.Namespace) -> None:
 
 
 def time_is_up(number: int, frame: FrameType | None) -> NoReturn:
-    """End the peer's loop where it stands."""
+    """Interrupt the peer's training loop."""
     raise TimeIsUpError
 
 
 def frames(traceback: TracebackType | None) -> Running:
-    """The variables of each function that was running, the innermost of a name."""
+    """Return the local variables of each function that was running, the innermost one for each name."""
     found = Running()
     while traceback is not None:
         found[traceback.tb_frame.f_code.co_name] = dict(traceback.tb_frame.f_locals)
@@ -222,7 +222,7 @@ def frames(traceback: TracebackType | None) -> Running:
 
 
 def dcgan(running: Running) -> tuple[int, Draw]:
-    """PyTorch's example, all in one module."""
+    """Find the images seen and the generator in PyTorch's example, which is a single module."""
     program = next(own for own in running.values() if "netG" in own and "dataloader" in own)
     network, nz = program["netG"].eval(), program["nz"]
     images = (program["epoch"] * len(program["dataloader"]) + program["i"]) * program["opt"].batchSize
@@ -230,14 +230,14 @@ def dcgan(running: Running) -> tuple[int, Draw]:
 
 
 def projected_gan(running: Running) -> tuple[int, Draw]:
-    """Its averaged generator."""
+    """Find the images seen and the averaged generator of Projected GAN."""
     loop = running["training_loop"]
     network = loop["G_ema"]
     return loop["cur_nimg"], lambda n: network(torch.randn(n, network.z_dim), torch.zeros(n, 0)).clamp(-1, 1)
 
 
 def lightweight_gan(running: Running) -> tuple[int, Draw]:
-    """Its generator; the average begins only after 20,000 steps."""
+    """Find the images seen and the generator of Lightweight GAN; its average begins only after 20,000 steps."""
     trainer = running["train"]["self"]
     network, nz = trainer.GAN.G.eval(), trainer.GAN.latent_dim
     images = trainer.steps * trainer.batch_size * trainer.gradient_accumulate_every
@@ -250,10 +250,10 @@ class Peer:
 
     Args:
         folder: its clone.
-        program: its script in there, or its module with a function `main`.
-        words: what it is called with: its own defaults, but for what is said there.
-        found: images seen and the generator, from the variables of the loop.
-        cuda: whether it asks for an NVIDIA GPU.
+        program: its script in the clone, or its module with a function `main`.
+        words: its arguments; everything else has its own default.
+        found: returns images seen and the generator, given the variables of the training loop.
+        cuda: whether it requires an NVIDIA GPU.
     """
 
     folder: str
@@ -290,7 +290,7 @@ PEERS = {
 
 
 def on_the_cpu() -> None:
-    """Give the CPU to a program that asks for cuda, and lite0 of the package to one that asks timm for its weights."""
+    """Redirect calls for cuda to the CPU, and timm's download of lite0 to the installed package."""
 
     class Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -301,7 +301,7 @@ def on_the_cpu() -> None:
             return real("cpu")
 
     class Nothing:
-        """An event or a number of bytes."""
+        """A stand-in for a CUDA event or stream."""
 
         cuda_event = 0  # never recorded, so that nobody asks how long it took
 
@@ -345,7 +345,7 @@ def on_the_cpu() -> None:
             return not key.endswith("num_batches_tracked")
 
         def create_model(name: str, *, pretrained: bool) -> nn.Module:
-            """lite0, its weights in the order of the layers, as both name them differently."""
+            """Load lite0; weights are matched by the order of the layers, which both packages name differently."""
             assert name == "tf_efficientnet_lite0", name
             network = create(name, pretrained=False)
             state, given = network.state_dict(), torch.load(imagenet.path_of("lite0"), weights_only=True)
@@ -359,7 +359,7 @@ def on_the_cpu() -> None:
 def made_for_a_cpu() -> None:
     """Let Projected GAN begin with a grid of 28 samples: its 1,024 take a CPU longer than six minutes, twice.
 
-    Its table of layers is made by calling the networks with `torch.empty`; they get random numbers instead.
+    It also calls the networks with `torch.empty` to print its table of layers; they get random numbers instead.
     """
     loop: Any = importlib.import_module("training.training_loop")
     grid_of, table_of = loop.setup_snapshot_image_grid, loop.misc.print_module_summary
@@ -376,7 +376,7 @@ def made_for_a_cpu() -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> None:
-    """Print what was measured."""
+    """Print a table of the measurements."""
     print(f"| program | pixels | images seen | a second | samples | {' | '.join(METRICS.values())} |")
     print("| --- " * (5 + len(METRICS)) + "|")
     for row in rows:

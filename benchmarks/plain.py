@@ -1,12 +1,12 @@
-"""The same work written plainly, as a book would: what `benchmarks/throughput.py` compares the program with.
+"""A plain implementation of the same work, as in a book, for `benchmarks/throughput.py` to compare with.
 
 python benchmarks/plain.py step FACES PRESET SECONDS   training, prints images/s of every ten steps
-python benchmarks/plain.py train FACES PRESET SIZE IMAGES SEED FOLDER   so many images, then 5,000 faces into files
+python benchmarks/plain.py train FACES PRESET SIZE IMAGES SEED FOLDER   trains on IMAGES, then writes 5,000 faces
 python benchmarks/plain.py epoch FACES                 one epoch of decoded faces
 python benchmarks/plain.py save CHECKPOINT N FOLDER    faces to PNG files, one by one
 
-ImageFolder and a DataLoader with two workers (eight with a GPU), fp32, networks and tensors as torch lays them out,
-Adam as it comes; the discriminator's gradients are computed in the generator's step too, and thrown away.
+It uses ImageFolder and a DataLoader with two workers (eight with a GPU), fp32, torch's default memory layout, and plain
+Adam. The generator's step computes the discriminator's gradients too, and discards them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS = 10
 
 
 def loader(faces: Path, batch_size: int, size: int = 96) -> DataLoader:
-    """The faces of class folders, in random order, as tensors in [-1, 1]."""
+    """Return a loader of the faces in class folders, in random order, as tensors in [-1, 1]."""
     steps = [transforms.Resize(size), transforms.CenterCrop(size), transforms.ToTensor()]
     steps += [transforms.Normalize([0.5] * 3, [0.5] * 3)]
     dataset = ImageFolder(str(faces), transforms.Compose(steps))
@@ -47,7 +47,7 @@ def loader(faces: Path, batch_size: int, size: int = 96) -> DataLoader:
 
 
 def epochs(faces: Path, batch_size: int, size: int) -> Iterator[Tensor]:
-    """Batches without end."""
+    """Yield batches endlessly."""
     batches = loader(faces, batch_size, size)
     while True:
         for images, _ in batches:
@@ -55,7 +55,7 @@ def epochs(faces: Path, batch_size: int, size: int) -> Iterator[Tensor]:
 
 
 def step(faces: Path, preset: str, seconds: float) -> None:
-    """Train for so long."""
+    """Train for a number of seconds."""
     config = TrainConfig(**PRESETS[preset])  # pyright: ignore[reportArgumentType]
     since, until = time.perf_counter(), None
     for i, _ in enumerate(steps(config, faces), start=1):
@@ -69,7 +69,7 @@ def step(faces: Path, preset: str, seconds: float) -> None:
 
 
 def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: Path) -> None:
-    """Train on so many images, then generate."""
+    """Train on a number of images, then generate."""
     config = TrainConfig(**{**PRESETS[preset], "image_size": size})  # pyright: ignore[reportArgumentType]
     torch.manual_seed(seed)
     random.seed(seed)
@@ -78,7 +78,7 @@ def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: P
 
 
 def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
-    """Train without end; the network to generate with, after each step."""
+    """Train endlessly; yields the network for generating after each step."""
     torch.set_flush_denormal(True)  # else whoever loses to the discriminator is slow for another reason
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Generator(config.model).to(device), Discriminator(config.model).to(device)
@@ -118,7 +118,7 @@ def discriminator_step(
     real: Tensor,
     moves: Moves,
 ) -> None:
-    """One step of the discriminator."""
+    """Train the discriminator for one step."""
     fake = generator(torch.randn(len(real), config.nz, device=real.device)).detach()
     real, fake = augment(real, moves), augment(fake, moves)
     real_logits, fake_logits = discriminator(real), discriminator(fake)
@@ -140,7 +140,7 @@ def discriminator_step(
 
 
 def shifts(config: TrainConfig) -> Moves:
-    """How a batch is shifted."""
+    """Draw the random shift of a batch."""
     reach = config.image_size // 8 if random.random() < config.translate else 0
     return Moves((random.randint(-reach, reach), random.randint(-reach, reach)))
 
@@ -151,7 +151,7 @@ def epoch(faces: Path) -> None:
 
 
 def save(path: Path, n: int, folder: Path) -> None:
-    """Generate faces of a checkpoint."""
+    """Generate faces from a checkpoint."""
     sampler = load(path, torch.device("cpu"))
     generator = sampler.generator.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
     draw(generator, sampler.model.nz, n, folder)
@@ -159,7 +159,7 @@ def save(path: Path, n: int, folder: Path) -> None:
 
 @torch.no_grad()
 def draw(generator: nn.Module, nz: int, n: int, folder: Path) -> None:
-    """Generate faces in batches and write them one by one."""
+    """Generate faces in batches, and write them one by one."""
     folder.mkdir(parents=True)
     for start in range(0, n, 64):
         for i, face in enumerate(generator(torch.randn(min(64, n - start), nz))):

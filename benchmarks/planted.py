@@ -1,10 +1,10 @@
-"""How many planted defects `prepare.py` finds, and how often it is wrong about clean faces.
+"""Measure how many planted defects `prepare.py` finds, and its rate of false alarms on clean faces.
 
-python -m benchmarks.planted FACES OUT        FACES: a folder or zip of clean faces, 4,000 or more
+python -m benchmarks.planted FACES OUT        FACES: a zip of clean faces, 4,300 or more
 
-3,000 faces with 200 defects among them, of sorts that nothing was tuned on too, made by code that knows nothing of
-`prepare.py`; then 1,000 other faces as they are. Prints a table of what was found and missed by sort, and the false
-alarms. A face that `prepare.py` finds wrong without anything planted counts as an alarm, whether it is one or not; the
+Uses 3,000 faces with 200 defects among them, including kinds that nothing was tuned on, made by code that is
+independent of `prepare.py`; then 1,000 other faces as they are. Prints a table of found and missed defects by kind, and
+the false alarms. Every finding in a face without a planted defect counts as a false alarm, even if it is right; the
 report shows them.
 """
 
@@ -27,25 +27,25 @@ Make = Callable[[Image.Image, random.Random], "bytes | Image.Image"]
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    """A picture as a file."""
+    """Encode a picture as a file."""
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
 
 
 def cut_short(kind: str, share: float) -> Make:
-    """A file that ends early."""
+    """Make files that end early."""
     return lambda face, dice: (data := encoded(face, kind))[: int(len(data) * share)]
 
 
 def half_decoded(face: Image.Image, dice: random.Random) -> Image.Image:
-    """As a careless program saves a file that ended early: what was missing is grey."""
+    """Fill the missing part with grey, as a careless program does with a file that ended early."""
     face.paste((128, 128, 128), (0, round(face.height * dice.uniform(0.4, 0.8)), face.width, face.height))
     return face
 
 
 def noisy(colour: int, deviation: float) -> Make:
-    """One colour with a sensor's noise."""
+    """Make pictures of one colour with sensor noise."""
 
     def make(face: Image.Image, dice: random.Random) -> Image.Image:
         noise = [max(0, min(255, round(dice.gauss(colour, deviation)))) for _ in range(face.width * face.height)]
@@ -57,7 +57,7 @@ def noisy(colour: int, deviation: float) -> Make:
 
 
 def page(face: Image.Image, dice: random.Random) -> Image.Image:
-    """A page of text."""
+    """Draw a page of text."""
     image = Image.new("RGB", face.size, "white")
     draw = ImageDraw.Draw(image)
     for y in range(2, face.height, 11):
@@ -66,7 +66,7 @@ def page(face: Image.Image, dice: random.Random) -> Image.Image:
 
 
 def landscape(face: Image.Image, dice: random.Random) -> Image.Image:
-    """Sky, sun and hills."""
+    """Draw a landscape of sky, sun and hills."""
     image = Image.linear_gradient("L").resize(face.size)
     image = ImageOps.colorize(image, (90, 150, 230), (220, 235, 250))
     draw = ImageDraw.Draw(image)
@@ -78,7 +78,7 @@ def landscape(face: Image.Image, dice: random.Random) -> Image.Image:
 
 
 def bars(face: Image.Image, dice: random.Random) -> Image.Image:
-    """A television's test picture."""
+    """Draw a television test card."""
     image = Image.new("RGB", face.size)
     colours = ["white", "yellow", "cyan", "lime", "magenta", "red", "blue", "black"]
     for i, colour in enumerate(colours):
@@ -87,28 +87,28 @@ def bars(face: Image.Image, dice: random.Random) -> Image.Image:
 
 
 def snow(face: Image.Image, dice: random.Random) -> Image.Image:
-    """A television without a station, in colour."""
+    """Draw television static in colour."""
     return Image.frombytes("RGB", face.size, dice.randbytes(face.width * face.height * 3))
 
 
 def marked(face: Image.Image, dice: random.Random) -> Image.Image:
-    """With a site's name in a corner."""
+    """Add a site's name in a corner."""
     ImageDraw.Draw(face).text((face.width - 44, face.height - 12), "site.com", fill="white")
     return face
 
 
 def turned(face: Image.Image, dice: random.Random) -> Image.Image:
-    """Turned a little."""
+    """Rotate a face a little."""
     return face.rotate(4, Image.Resampling.BICUBIC, fillcolor="white")
 
 
 def trimmed(edge: int) -> Make:
-    """Cropped by so many pixels on each side."""
+    """Crop a number of pixels from each side."""
     return lambda face, dice: face.crop((edge, edge, face.width - edge, face.height - edge)).resize(face.size)
 
 
 def tinted(face: Image.Image, dice: random.Random) -> Image.Image:
-    """Of other hues."""
+    """Change the hues."""
     hue, saturation, value = face.convert("HSV").split()
     return Image.merge("HSV", (hue.point([(v + 128) % 256 for v in range(256)]), saturation, value)).convert("RGB")
 
@@ -163,19 +163,19 @@ HARMLESS: dict[str, tuple[int, Make]] = {
     "PNG named .jpg": (4, lambda face, dice: encoded(face)),
     "with transparency": (4, lambda face, dice: encoded(face.convert("RGBA"))),
 }
-"""Must be kept."""
+"""Changes after which a face must still be kept."""
 
 
 def plant(faces: list[Image.Image], folder: Path, dice: random.Random) -> dict[str, tuple[str, set[str], bool]]:
-    """Write defects made from faces that lie in the folder, or for those that are copies of none, from others.
+    """Write defects made from faces in the folder or, if they are not copies, from other faces.
 
     Args:
-        faces: the first 200 lie in the folder already, 300 more do not.
-        folder: to write to.
-        dice: chooses.
+        faces: the first 200 are in the folder already, 300 more are not.
+        folder: folder to write to.
+        dice: source of random choices.
 
     Returns:
-        By the file's name: its sort, the findings that are right, and whether something was tuned on it.
+        By file name: the kind of the defect, the correct findings, and whether something was tuned on it.
     """
     coloured = [face for face in faces[:200] if ImageStat.Stat(face.convert("HSV")).mean[1] > 50]
     spare = faces[200:]
@@ -209,7 +209,7 @@ def plant(faces: list[Image.Image], folder: Path, dice: random.Random) -> dict[s
 
 
 def prepared(folder: Path, out: Path) -> dict[str, str]:
-    """The findings of `prepare.py`, by the file's name below the folder."""
+    """Run `prepare.py`; returns its findings by the file's name below the folder."""
     report = out / f"{folder.name}.html"
     command = [sys.executable, str(ROOT / "prepare.py"), str(folder), f"--out={out / 'clean'}", "--dry_run"]
     subprocess.run([*command, f"--report={report}"], check=True, stdout=subprocess.DEVNULL)
@@ -218,7 +218,7 @@ def prepared(folder: Path, out: Path) -> dict[str, str]:
 
 
 def table(planted: dict[str, tuple[str, set[str], bool]], found: dict[str, str]) -> list[str]:
-    """What was found and missed, by sort, in Markdown."""
+    """Return a Markdown table of found and missed defects by kind."""
     by_sort: dict[tuple[str, bool], list[str]] = defaultdict(list)
     missed: dict[str, int] = defaultdict(int)
     for name, (sort, right, tuned) in planted.items():
@@ -234,7 +234,7 @@ def table(planted: dict[str, tuple[str, set[str], bool]], found: dict[str, str])
 
 
 def main() -> None:
-    """Plant, prepare, compare."""
+    """Plant, prepare and compare."""
     source, out = Path(sys.argv[1]), Path(sys.argv[2])
     dice = random.Random(0)
     with zipfile.ZipFile(source) as archive:

@@ -1,10 +1,10 @@
-"""Recipes at equal minutes: python -m benchmarks.quality --data_path=FOLDER --out=FOLDER.
+"""Compare recipes with the same training time: python -m benchmarks.quality --data_path=FOLDER --out=FOLDER.
 
-An arm is a preset, with options after a blank where it is to differ: `--arms "default,book64,default --nz=64"`. Each
-runs the real `train.py --budget` once a seed, arms in turn and one at a time, then the real `evaluate.py`. Each run is
-a JSON line in OUT/runs.jsonl, so that what was measured is not measured again. Then a Markdown table: mean and spread
-(half of the distance from the least to the greatest) over the seeds. Runs, reports and 64 faces of each stay in OUT,
-and a plot of FD against minutes, as each run measured itself (2,000 samples), in OUT/minutes.png.
+An arm is a preset, followed by the options that differ: `--arms "default,book64,default --nz=64"`. Each arm runs the
+real `train.py --budget` once per seed, in turn and one at a time, then the real `evaluate.py`. Each run is a JSON line
+in OUT/runs.jsonl and is not repeated. At the end a Markdown table is printed: mean and spread (half of the range) over
+the seeds. Runs, reports and 64 faces of each stay in OUT, with a plot of FD against minutes, as each run measured it
+(2,000 samples), in OUT/minutes.png.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METRICS = {name: curves.METRICS[name].label for name in ("damage_x100", "fd", "r
 
 
 def main() -> None:
-    """Train, measure, print."""
+    """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True, help="the faces")
     parser.add_argument("--minutes", type=float, default=10, help="of each run")
@@ -63,12 +63,12 @@ def main() -> None:
 
 
 def rows_of(lines: Path) -> list[dict[str, Any]]:
-    """What was measured so far."""
+    """Read the measurements so far."""
     return [json.loads(line) for line in lines.read_text().splitlines()] if lines.is_file() else []
 
 
 def run(arm: str, seed: int, minutes: float, n: int, faces: Path, out: Path) -> dict[str, Any]:
-    """One training and its measurement."""
+    """Train and measure once."""
     preset, *own = shlex.split(arm)
     name = name_of(arm, minutes, seed)
     words = [
@@ -98,7 +98,7 @@ def run(arm: str, seed: int, minutes: float, n: int, faces: Path, out: Path) -> 
 
 
 def name_of(arm: str, minutes: float, seed: int) -> str:
-    """The name of a run."""
+    """Return the name of a run."""
     return f"{'-'.join(word.strip('-').replace('=', '-') for word in shlex.split(arm))}-{minutes:g}-{seed}"
 
 
@@ -122,12 +122,12 @@ def plot(rows: list[dict[str, Any]], arms: list[str], out: Path) -> None:
 
 
 def call(script: str, words: list[str], folder: Path) -> None:
-    """Run one of the programs in `folder`, where it leaves its runs and packs."""
+    """Run one of the programs in `folder`, where it stores its runs and packs."""
     subprocess.run([sys.executable, str(ROOT / script), *words], cwd=folder, check=True, stdout=sys.stderr)
 
 
 def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
-    """Print mean and spread of each arm."""
+    """Print the mean and spread of each arm."""
     print(f"| arm | n | minutes, start to end | images seen | {' | '.join(METRICS.values())} |")
     print("| --- " * (4 + len(METRICS)) + "|")
     for arm in arms:
@@ -140,7 +140,7 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Mean and half the range: '12.3 ± 0.4'."""
+    """Format the mean and half of the range: '12.3 ± 0.4'."""
     mean, half = sum(values) / len(values), (max(values) - min(values)) / 2
     return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
 

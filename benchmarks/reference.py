@@ -1,7 +1,7 @@
-"""Make the real faces that come with the program: python -m benchmarks.reference --data_path=FOLDER.
+"""Make the statistics of real faces that come with the program: python -m benchmarks.reference --data_path=FOLDER.
 
-The file holds no pictures, only what metrics need of two lots of faces: features in 255 steps, the distribution of
-their patches along random directions, and the mean spectrum. To be made anew whenever the encoder is.
+The file holds no pictures, only what metrics need of two sets of faces: features in 255 steps, the distribution of
+their patches along random directions, and the mean spectrum. It must be made again whenever the encoder changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gan.quality import evaluation, features
 
 
 def main() -> None:
-    """Take the faces in and write the file."""
+    """Measure the faces and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, required=True)
     parser.add_argument("--n", type=int, default=5000, help="faces of each lot")

@@ -1,9 +1,9 @@
-"""Make a released file of a run.
+"""Make a released checkpoint from a run.
 
 python -m benchmarks.release checkpoints/RUN checkpoints/anime-faces-96.pt
 
-It holds the averaged generator, the discriminator that ranks its samples, the networks' config, which faces it was
-trained on, and its credits, in fp16; deflated, which torch reads as it is and which takes 8 % off.
+It holds the averaged generator, the discriminator that ranks its samples, the networks' config, the identity of the
+training faces, and the credits. Weights are in fp16 and deflated, which torch reads directly and which saves 8 %.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CREDITS = {
     "code": "MIT",
 }
 LOCAL = ("data_path", "save_path", "run", "init", "resume")
-"""Options that speak of the computer it was trained on."""
+"""Options that describe the computer used for training."""
 
 
 def release(run: Path, out: Path) -> None:
-    """Write the released file of the newest state of `run`."""
+    """Write the released checkpoint from the newest state of `run`."""
     content = checkpoint.load(run / "latest.pt")
     halves = {part: {name: half(w) for name, w in content[part].items()} for part in ("ema", "discriminator")}
     names = "model chosen versions step images_seen seconds faces chosen_faces classes".split()
@@ -43,12 +43,12 @@ def release(run: Path, out: Path) -> None:
 
 
 def half(weight: Tensor) -> Tensor:
-    """fp16 for weights; whole numbers stay."""
+    """Convert weights to fp16; integers stay as they are."""
     return weight.half() if weight.is_floating_point() else weight
 
 
 def main() -> None:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,10 +1,10 @@
-"""Whether the quick step learns what the plain one does: quality after equally many images.
+"""Check that the fast training step learns as well as a plain one: quality after the same number of images.
 
 python -m benchmarks.same FACES OUT [SEEDS]       FACES: a folder of faces in class folders
 
-The book's networks and losses at 48 pixels (preset book64), 25,600 images, by benchmarks/plain.py in fp32 and by
-train.py in its own precision and in fp32, with each seed; then 5,000 faces of each against as many real ones, by
-evaluate.py. Prints a table.
+Trains the book's networks and losses at 48 pixels (preset book64) on 25,600 images with each seed, by
+benchmarks/plain.py in fp32 and by train.py in its own precision and in fp32. Then evaluate.py compares 5,000 faces of
+each with as many real ones. Prints a table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def call(script: str, *words: object, cwd: Path) -> None:
 
 
 def ours(faces: Path, seed: int, out: Path, *more: str) -> Path:
-    """Train with train.py, generate with generate.py; the folder with the faces."""
+    """Train with train.py and generate with generate.py; returns the folder with the faces."""
     name = f"ours{''.join(more)}-{seed}".replace("=", "-")
     n = sum(path.is_file() for path in faces.rglob("*"))
     options = f"--preset={PRESET} --image_size={SIZE} --eval_images=0 --holdout=0 --plot_every=0"
@@ -50,14 +50,14 @@ def ours(faces: Path, seed: int, out: Path, *more: str) -> Path:
 
 
 def written_plainly(faces: Path, seed: int, out: Path) -> Path:
-    """The same by plain.py."""
+    """Train and generate with plain.py; returns the folder with the faces."""
     folder = out / f"plain-{seed}"
     call("benchmarks/plain.py", "train", faces, PRESET, SIZE, IMAGES, seed, folder, cwd=out)
     return folder
 
 
 def main() -> None:
-    """Train, generate, measure, compare."""
+    """Train, generate, measure and compare."""
     faces, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     seeds = range(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
     out.mkdir(parents=True, exist_ok=True)

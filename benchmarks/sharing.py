@@ -1,7 +1,9 @@
-"""Sizes, speeds and accuracy of what export.py writes: python -m benchmarks.sharing [--checkpoint=...] [--out=PICTURE].
+"""Measure the files that export.py writes: python -m benchmarks.sharing [--checkpoint=...] [--out=PICTURE].
 
-The page in a real Chromium without a network, from its file; the ONNX file by ONNX Runtime on the CPU. With
-`--rounded=FILE` instead writes the checkpoint with weights rounded as an int8 page has them, for evaluate.py.
+Prints their sizes and speeds, and their differences from PyTorch.
+
+The page runs from its file in a real Chromium without a network; the ONNX file runs in ONNX Runtime on the CPU. With
+`--rounded=FILE`, it instead writes the checkpoint with weights rounded as in an int8 page, for evaluate.py.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ TIMED = 20
 
 @dataclasses.dataclass
 class Measured:
-    """Of a page: seconds until it has drawn a face and the wall, milliseconds a face, differences from PyTorch."""
+    """The results of a page: seconds until it has drawn a face and the wall, milliseconds a face, errors of pixels."""
 
     first: float
     wall: float
@@ -40,7 +42,7 @@ class Measured:
 
 
 def measured(browser: Browser, sampler: Sampler, path: Path, picture: Path | None) -> Measured:
-    """Open a page, and measure it."""
+    """Open a page and measure it."""
     context = browser.new_context(offline=True, viewport={"width": 1120, "height": 860}, locale="en-US")
     page = context.new_page()
     page.set_default_timeout(120_000)
@@ -69,7 +71,7 @@ def measured(browser: Browser, sampler: Sampler, path: Path, picture: Path | Non
 
 
 def rounded(path: Path, out: Path) -> None:
-    """Write a checkpoint whose weights are rounded to 8 bits, for each output channel, as those of a page are."""
+    """Write a checkpoint whose weights are rounded to 8 bits per output channel, like those of a page."""
     content, generator = checkpoint.load(path), Generator.load(path).sampler.generator
     for name, layer in generator.named_modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
@@ -81,7 +83,7 @@ def rounded(path: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Write files, measure them, print a table."""
+    """Write files, measure them and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=RELEASED)
     parser.add_argument("--out", type=Path, help="where to write a picture of the page")

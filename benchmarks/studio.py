@@ -1,7 +1,7 @@
-"""How fast the studio follows a slider, and what it looks like: python -m benchmarks.studio [--out=SCREENSHOT.png].
+"""Measure how fast the studio follows a slider: python -m benchmarks.studio [--out=SCREENSHOT.png].
 
-In a real Chromium: twenty moves of sliders, each from the key press until the new face is on the
-page.
+A real Chromium makes twenty moves of sliders, each timed from the key press until the new face is on the page. --out
+also takes a screenshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ before => new Promise(done => {
 
 
 def timed(page: Page, slider: str, key: str) -> float:
-    """Milliseconds from a key press on a slider to another face."""
+    """Return the milliseconds from a key press on a slider to the new face."""
     handle = page.locator(f"#{slider} input[type=range]")
     handle.focus()
     before = page.locator("#face img").get_attribute("src")
@@ -41,7 +41,7 @@ def timed(page: Page, slider: str, key: str) -> float:
 
 
 def main() -> None:
-    """Start a studio, play, print."""
+    """Start a studio, move sliders and print the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="where to write a picture of the page, 1280 pixels wide")
     options = parser.parse_args()

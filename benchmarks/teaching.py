@@ -1,4 +1,4 @@
-"""How the small networks that come with the program are taught: for so many minutes, with AdamW."""
+"""The training loop of the small networks that come with the program: AdamW for a number of minutes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ clock = time.monotonic  # seconds
 
 
 def teach(network: nn.Module, loss: Callable[[], Tensor], minutes: float, lr: float, weight_decay: float) -> int:
-    """Train a network, and leave it in eval(); `loss` is of a batch of its own. Returns the number of steps.
+    """Train a network and leave it in eval mode; `loss` draws its own batches. Returns the number of steps.
 
-    The rate rises over 50 steps and falls to 0 along a cosine over the minutes.
+    The learning rate rises over 50 steps, and falls to 0 along a cosine over the given minutes.
     """
     optimizer = torch.optim.AdamW(network.train().parameters(), lr, weight_decay=weight_decay)
     start, step, losses = clock(), 0, list[float]()
@@ -41,7 +41,7 @@ def teach(network: nn.Module, loss: Callable[[], Tensor], minutes: float, lr: fl
 
 
 def save(network: nn.Module, name: str, out: Path, credits: dict[str, Any], **more: Any) -> None:
-    """Write a network's weights in half precision under a name, with credits and what else is said."""
+    """Write a network's weights in half precision under a name, with credits and further entries."""
     weights = {key: w.cpu().half() if w.is_floating_point() else w for key, w in network.state_dict().items()}
     checkpoint.save(out, {name: weights, **more, "credits": {"program": f"AnimeGAN, benchmarks/{name}.py", **credits}})
     print(f"{out}: {os.path.getsize(out):,} bytes, {credits['steps']} steps")

@@ -1,8 +1,8 @@
-"""Speed, beside the same work written plainly: make bench, or python benchmarks/throughput.py [--rows=...].
+"""Compare the speed with a plain implementation: make bench, or python benchmarks/throughput.py [--rows=...].
 
-Runs the real programs and `benchmarks/plain.py` as processes of their own, in turn, several rounds, on synthetic faces,
-and prints a Markdown page: of each row n, the median and the spread, and of each comparison the ratio of medians. With
---out it is also written to a file, whose name should be the date and the hardware's.
+Runs the real programs and `benchmarks/plain.py` as separate processes, in turn for several rounds, on synthetic faces.
+Prints a Markdown page with n, median and spread for each row, and the ratio of medians for each comparison. With --out
+the page is also written to a file, whose name should be the date and the hardware.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from gan.training import plan
 ROOT = Path(__file__).resolve().parent.parent
 FACES = 30_000
 DRAWN = 2_000
-"""So many different faces are made; the others are links to them."""
+"""Number of different faces; the others are links to them."""
 
 ROWS = 3
-"""At least so many rows of a training's log are taken, without the first and the last."""
+"""Minimum number of rows taken from a training's log, without the first and the last."""
 
 Arm = Callable[[], list[float]]
 
@@ -53,9 +53,9 @@ class Row:
     """A comparison.
 
     Args:
-        what: what is compared.
-        unit: of what its arms return: images/s, or seconds.
-        arms: by name, ours first; each gives what it measures in one round.
+        what: title of the comparison.
+        unit: unit of the results, images/s or seconds.
+        arms: by name, ours first; each returns its measurements of one round.
     """
 
     what: str
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def faster_is_more(self) -> bool:
-        """Whether a larger number is better."""
+        """Return whether a larger number is better."""
         return self.unit.endswith("/s")
 
 
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def heading() -> Iterator[str]:
-    """What it was measured on."""
+    """Yield lines that describe the machine."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bf16 = choose_precision("auto", device)
     yield f"# Speed, {date.today()}"
@@ -99,7 +99,7 @@ def heading() -> Iterator[str]:
 
 
 def cpu_name() -> str:
-    """The processor, as Linux calls it."""
+    """Return the processor's name as given by Linux."""
     try:
         names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         return names[0].partition(": ")[2]
@@ -108,11 +108,11 @@ def cpu_name() -> str:
 
 
 class Bench:
-    """The rows, and what they share.
+    """The comparisons and the data that they share.
 
     Args:
-        folder: an empty one.
-        seconds: of each training.
+        folder: an empty folder.
+        seconds: duration of each training.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -122,7 +122,7 @@ class Bench:
         self.faces = self.linked(FACES)
 
     def linked(self, n: int) -> Path:
-        """A folder with `n` pictures, in one class folder."""
+        """Return a folder with `n` pictures in one class folder."""
         folder = self.folder / f"faces-{n}"
         (folder / "class").mkdir(parents=True)
         for i in range(n):
@@ -132,7 +132,7 @@ class Bench:
     # Rows.
 
     def book(self, rounds: int) -> list[str]:
-        """Training the book's networks."""
+        """Measure training with the book's networks."""
         arms: dict[str, Arm] = {
             "train.py --preset=book64": lambda: self.train("--preset=book64"),
             "train.py --preset=book64 --precision=fp32": lambda: self.train("--preset=book64", "--precision=fp32"),
@@ -141,7 +141,7 @@ class Bench:
         return compared(Row("Training, the book's networks, batch 64", "images/s", arms), rounds)
 
     def default(self, rounds: int) -> list[str]:
-        """Training by the default recipe."""
+        """Measure training with the default recipe."""
         arms: dict[str, Arm] = {
             "train.py": lambda: self.train(),
             "train.py --precision=fp32": lambda: self.train("--precision=fp32"),
@@ -150,7 +150,7 @@ class Bench:
         return compared(Row("Training, the default recipe", "images/s", arms), rounds)
 
     def png(self, rounds: int) -> list[str]:
-        """Faces to files."""
+        """Measure writing faces to files."""
         arms: dict[str, Arm] = {
             "generate.py --outdir": lambda: self.drawing(10_000),
             "written plainly, save_image": lambda: self.timed(plain("save", RELEASED, 10_000, self.fresh("plain"))),
@@ -158,7 +158,7 @@ class Bench:
         return compared(Row("10,000 faces to PNG files, start to end", "s", arms), rounds)
 
     def pack(self, rounds: int) -> list[str]:
-        """Decoding."""
+        """Measure decoding."""
         arms: dict[str, Arm] = {
             "decode and pack": lambda: self.timed(packing(self.faces, 96, self.fresh("packs"))),
             "an epoch of ImageFolder and DataLoader": lambda: self.timed(plain("epoch", self.faces)),
@@ -166,7 +166,7 @@ class Bench:
         return compared(Row(f"{FACES:,} faces read, start to end", "s", arms), rounds)
 
     def start(self, rounds: int) -> list[str]:
-        """Time to the first faces."""
+        """Measure the time until the first faces."""
         arms: dict[str, Arm] = {
             "generate.py --nogen 64 --nogpu": lambda: self.timed(
                 [sys.executable, str(ROOT / "generate.py"), "--nogen=64", "--nogpu"]
@@ -176,7 +176,7 @@ class Bench:
         return compared(Row("64 faces, start to end", "s", arms), max(5, rounds))
 
     def memory(self, rounds: int) -> list[str]:
-        """Memory against the number of faces; rounds do not matter."""
+        """Measure memory for different numbers of faces; `rounds` is ignored."""
         found = {}
         for n in (FACES, 10 * FACES):
             faces = self.faces if n == FACES else self.linked(n)
@@ -191,7 +191,7 @@ class Bench:
         return [*lines, "", f"With ten times the faces {100 * (many / few - 1):+.1f} %."]
 
     def linear(self, rounds: int) -> list[str]:
-        """Whether time grows with the work, at three sizes."""
+        """Measure whether time is proportional to the work, at three sizes."""
         lines = ["", "| size | packing, s | per 1,000 faces | generating to PNG, s | per 1,000 samples |"]
         lines.append("| --- | --- | --- | --- | --- |")
         for n in (7_500, 15_000, 30_000):
@@ -209,7 +209,7 @@ class Bench:
         ]
 
     def limit(self, rounds: int) -> list[str]:
-        """Training the book's networks against what the step's arithmetic and bytes allow on this device."""
+        """Compare training with the book's networks with the limit that arithmetic and memory traffic set here."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         config = TrainConfig(**PRESETS["book64"])  # pyright: ignore[reportArgumentType]
         precision = choose_precision("auto", device)
@@ -231,7 +231,7 @@ class Bench:
     # What is run.
 
     def train(self, *words: str, faces: Path | None = None, seconds: float = 0, memory: bool = False) -> list[float]:
-        """Train for a while; images/s of each row of the log but the first, or the anonymous memory in KB."""
+        """Train for a while; returns images/s of each row of the log but the first, or the anonymous memory in KB."""
         self.runs += 1
         held: list[float] | None = [] if memory else None
         words = (f"--data_path={faces or self.faces}", "--eval_images=0", *words)
@@ -240,7 +240,7 @@ class Bench:
         return [row["images_per_second"] for row in rows] if held is None else held
 
     def plain_step(self, preset: str) -> list[float]:
-        """images/s of the plain step."""
+        """Return images/s of the plain step."""
         command = plain("step", self.faces, preset, self.seconds)
         found = subprocess.run(
             command, cwd=self.folder, env=environment(), check=True, stdout=subprocess.PIPE, text=True
@@ -248,24 +248,24 @@ class Bench:
         return [float(line) for line in found.stdout.splitlines()]
 
     def drawing(self, n: int) -> list[float]:
-        """Seconds of so many faces to PNG files."""
+        """Return the seconds for writing `n` faces to PNG files."""
         words = [f"--nogen={n}", f"--outdir={self.fresh('ours')}", "--nogpu"]
         return self.timed([sys.executable, str(ROOT / "generate.py"), *words])
 
     def timed(self, command: list[str]) -> list[float]:
-        """Seconds that a command takes."""
+        """Return the seconds that a command takes."""
         since = time.perf_counter()
         subprocess.run(command, cwd=self.folder, env=environment(), check=True, stdout=sys.stderr)
         return [time.perf_counter() - since]
 
     def fresh(self, name: str) -> Path:
-        """A folder that does not exist."""
+        """Return a path at which no folder exists."""
         shutil.rmtree(self.folder / name, ignore_errors=True)
         return self.folder / name
 
 
 def draw(folder: Path, n: int) -> Path:
-    """Write `n` synthetic faces into files of a folder."""
+    """Write `n` synthetic faces as files into a folder."""
     folder.mkdir()
     for seed in range(n):
         Image.fromarray(synthetic.draw(seed)[0]).save(folder / f"{seed:06d}.jpg", quality=90)
@@ -275,14 +275,14 @@ def draw(folder: Path, n: int) -> Path:
 def measure(
     words: list[str], folder: Path, seconds: float, steps: int = 10, held: list[float] | None = None
 ) -> list[dict[str, float]]:
-    """Train for `seconds`, longer where that is too short for `ROWS` of them, and return the log's rows but the ends.
+    """Train for `seconds`, or longer to get `ROWS` rows; returns the log's rows without the first and the last.
 
     Args:
         words: options of train.py; the last is --run.
-        folder: where to run.
-        seconds: from the first row on.
-        steps: between rows.
-        held: gets the anonymous memory of its processes, KB, four times a second.
+        folder: working directory.
+        seconds: duration from the first row on.
+        steps: steps between rows.
+        held: receives the anonymous memory of the processes, KB, four times a second.
     """
     run = words[-1].removeprefix("--run=")
     often = str(ROOT / "benchmarks" / "often.py"), str(steps), "3600"
@@ -303,7 +303,7 @@ def measure(
 
 
 def compared(row: Row, rounds: int) -> list[str]:
-    """Measure the arms in turn; a table, and how the first ones compare with the last."""
+    """Measure the arms in turn; returns a table that compares the first ones with the last."""
     found: dict[str, list[float]] = {name: [] for name in row.arms}
     rounds_of: dict[str, list[float]] = {name: [] for name in row.arms}
     for _ in range(rounds):
@@ -325,10 +325,10 @@ def compared(row: Row, rounds: int) -> list[str]:
 
 
 def work_of_a_step(config: TrainConfig, device: torch.device, precision: Precision) -> tuple[float, float]:
-    """Floating-point operations of a training step, and the bytes that its operations read and write."""
+    """Return the floating-point operations of a training step, and the bytes that its operations read and write."""
 
     class Bytes(TorchDispatchMode):
-        """Counts what goes into each operation and comes out of it."""
+        """Counts the bytes of the inputs and outputs of each operation."""
 
         total = 0.0
 
@@ -347,7 +347,7 @@ def work_of_a_step(config: TrainConfig, device: torch.device, precision: Precisi
 
 
 def peak(device: torch.device, precision: Precision, rounds: int = 7) -> tuple[float, float]:
-    """What this device reaches: operations a second of a large matrix product, bytes a second of a large copy."""
+    """Measure the device's peak: operations a second of a large matrix product, bytes a second of a large copy."""
     n = 8192 if device.type == "cuda" else 2048
     a = torch.randn(n, n, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     b, big = a.clone(), torch.ones(2**28 if device.type == "cuda" else 2**26, device=device)
@@ -367,12 +367,12 @@ def peak(device: torch.device, precision: Precision, rounds: int = 7) -> tuple[f
 
 
 def plain(*words: object) -> list[str]:
-    """The command of the same work written plainly."""
+    """Return the command for the plain implementation."""
     return [sys.executable, str(ROOT / "benchmarks" / "plain.py"), *map(str, words)]
 
 
 def packing(faces: Path, size: int, packs: Path) -> list[str]:
-    """The command that makes a pack."""
+    """Return the command that makes a pack."""
     code = (
         "import sys; from pathlib import Path; from gan.data.faces import open_pack\n"
         "if __name__ == '__main__': open_pack(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))"
@@ -381,12 +381,12 @@ def packing(faces: Path, size: int, packs: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Where the program's modules are found."""
+    """Return the environment in which the program's modules are found."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def anonymous(process: int) -> float:
-    """The anonymous memory of a process and its children, KB; files that are mapped do not count."""
+    """Return the anonymous memory of a process and its children, KB; mapped files do not count."""
     total = 0.0
     tasks = Path(f"/proc/{process}/task/{process}/children")
     children = tasks.read_text().split() if tasks.is_file() else []

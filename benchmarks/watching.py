@@ -1,10 +1,10 @@
-"""What watching a run costs on this machine: python -m benchmarks.watching --minutes=20.
+"""Measure the cost of watching a run on this machine: python -m benchmarks.watching --minutes=20.
 
-Trains on synthetic faces with --vis and --budget, in this process, and prints a Markdown table of the time that went
-into asking the networks, diagnosing the curves, the report, and the visdom page with its server, in percent of the
+Trains on synthetic faces with --vis and --budget in this process, and prints a Markdown table of the time spent on the
+probe of the networks, the diagnosis of the curves, the report, and the visdom page with its server, in percent of the
 run's. The run stays under checkpoints/. `--rounds=4` instead runs the real `train.py` with and without --vis in turn
-and compares their speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the
-training and of its visdom server on the way.
+and compares the speed; `--steps=100000` trains that many steps at a small size and prints the resident memory of the
+training and of its visdom server at intervals.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def account(minutes: float) -> None:
-    """Say where the time of one run goes."""
+    """Print how the time of one run is spent."""
     spent: dict[str, list[float]] = {}
 
     def counted(owner: type, name: str, part: str, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -100,7 +100,7 @@ def account(minutes: float) -> None:
 
 
 def cpu_seconds(process: int) -> float:
-    """CPU time of a process so far."""
+    """Return the CPU time of a process so far."""
     words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / 100
 
@@ -142,14 +142,14 @@ def memory(folder: Path, steps: int) -> None:
 
 
 def child(process: int) -> int:
-    """The visdom server that a training has started."""
+    """Return the process id of the visdom server that a training has started."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     page = [c for c in children if b"gan.watching.visdom_page" in Path(f"/proc/{c}/cmdline").read_bytes()]
     return int(page[0])
 
 
 def resident(process: int) -> float:
-    """Resident memory of a process, MB."""
+    """Return the resident memory of a process, MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
 

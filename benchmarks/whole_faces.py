@@ -1,17 +1,17 @@
-"""Teach which faces look whole: python -m benchmarks.whole_faces --data_path=FOLDER.
+"""Train the regression that scores how whole faces look: python -m benchmarks.whole_faces --data_path=FOLDER.
 
-`benchmarks/whole_faces.csv` holds what somebody said of samples of the released generator, looked at one by one and
-enlarged: seed, and 1 where two eyes are there, whole and alike (or both closed), and nothing is smeared over the face,
-else 0. Seeds 20000 to 20479 were not chosen; those from 30000 on are the best fifth of 1,200 by what the others taught.
-A ridge regression learns the answers from what the measuring encoder sees, and goes to `checkpoints/whole-faces.pt`.
-So does the Gaussian of what it sees in 5,000 real faces of the folder, which says what faces are of their kind;
-without the option it stays as it is.
-Printed is how well it tells the samples that were not chosen apart when it has not learnt from them
-(cross-validation), as the share of pairs in the right order (AUC; 0.5 is chance), beside the discriminator's choice.
+`benchmarks/whole_faces.csv` holds a person's ratings of samples of the released generator, viewed one by one and
+enlarged: seed, and 1 if two eyes are present, whole and alike (or both closed), and nothing is smeared over the face,
+else 0. Seeds 20000 to 20479 were not selected; those from 30000 on are the best fifth of 1,200 according to a
+regression on the others. A ridge regression of the ratings on the features of the measuring encoder goes to
+`checkpoints/whole-faces.pt`. So does a Gaussian fitted to the features of 5,000 real faces of the folder, which
+identifies faces of their kind; without the option it stays as it is. Printed is how well cross-validated scores
+separate the unselected samples, as the share of pairs in the right order (AUC; 0.5 is chance), beside the
+discriminator's ranking.
 
-`benchmarks/whole_faces_blind.csv` holds what was said of 64 samples that were not chosen, the discriminator's best 64
-of the seeds 1 to 1024 and the regression's, shuffled and looked at without knowing which is which. How many of each are
-not whole is printed, and how many of them would be chosen today.
+`benchmarks/whole_faces_blind.csv` holds ratings of 64 unselected samples, the discriminator's best 64 of the seeds 1 to
+1024 and the regression's best 64, shuffled and rated blindly. The program prints how many of each are not whole, and
+how many of them would be selected today.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from gan.quality.features import Extractor
 
 ANSWERS, BLIND = (Path(__file__).with_name(name) for name in ("whole_faces.csv", "whole_faces_blind.csv"))
 GENERATOR = "4995be25"
-"""First digits of the SHA-256 of the generator whose samples were looked at."""
+"""First digits of the SHA-256 of the generator whose samples were rated."""
 
 CHOSEN_FROM = 30_000
-"""First seed of those that were chosen to be looked at."""
+"""First seed of the samples that were selected for rating."""
 
 RIDGE = 100.0
-"""On features of deviation 1, for all faces together; 30 to 300 do as well."""
+"""Ridge penalty for features of deviation 1, over all faces together; 30 to 300 work as well."""
 
 PARTS, ORDERS = 8, 3
-"""Of the cross-validation: parts, and how often it is done, in another order of the faces each time."""
+"""Number of folds of the cross-validation, and of repetitions with the faces in another order."""
 
 
 def main() -> None:
-    """Generate, learn, print, write."""
+    """Generate, fit, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_path", type=Path, help="real faces")
     parser.add_argument("--out", type=Path, default=WHOLE_FACES)
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def kind_of(faces: Path | None, extractor: Extractor) -> dict[str, Tensor]:
-    """The mean (F,) and covariance (F, F) of what the encoder sees in real faces, or those that are known."""
+    """Return the mean (F,) and covariance (F, F) of the features of real faces, or the stored ones."""
     if faces is None:
         content = checkpoint.load(WHOLE_FACES, required=("mean", "covariance"))
         return {name: content[name] for name in ("mean", "covariance")}
@@ -110,7 +110,7 @@ def kind_of(faces: Path | None, extractor: Extractor) -> dict[str, Tensor]:
 
 
 def learn(seen: Tensor, whole: Tensor) -> Tensor:
-    """Ridge regression: features (N, F), answers (N,) -> weights (F,)."""
+    """Fit a ridge regression to features (N, F) and ratings (N,); returns weights (F,)."""
     seen = seen - seen.mean(0)
     return torch.linalg.solve(
         seen.T @ seen + RIDGE * torch.eye(seen.shape[1]).double(), seen.T @ (whole - whole.mean())
@@ -118,7 +118,7 @@ def learn(seen: Tensor, whole: Tensor) -> Tensor:
 
 
 def auc(scores: Tensor, whole: Tensor) -> float:
-    """The share of pairs of a whole face and another that the scores put in the right order; no ties."""
+    """Return the share of pairs of a whole face and another that the scores order correctly; there are no ties."""
     ranks = scores.argsort().argsort().double()
     n = whole.sum()
     return float((ranks[whole > 0].sum() - n * (n - 1) / 2) / (n * (len(whole) - n)))
