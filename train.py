@@ -1,4 +1,4 @@
-"""Train the generator: python train.py --gpu. The algorithm in the order in which it runs; the loop is `train`."""
+"""Train the generator: python train.py --gpu. The algorithm, in the order in which it runs; the loop is `train`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train(
     """Train to the end of the last epoch or of the budget, or until `stopping()`.
 
     A step has three parts: the discriminator's half and the generator's half, both with samples from `draw`, and the
-    average.
+    update of the averaged generator.
     """
     config, ranks, n = run.config, run.ranks, run.config.batch_size
     networks, memory = WrappedNetworks.of(run, state), Memory(run, state, monitor)
@@ -73,7 +73,7 @@ def train(
         state.scale_rates(budget.rates())
         state.step += 1
         with monitor.loading():
-            real = batches(state.step)  # faces (n, C, S, S) in [-1, 1]; each of several processes has its part
+            real = batches(state.step)  # real faces (n, C, S, S) in [-1, 1]; with several processes, this one's part
         step = Step(run, state, networks, monitor, real, batches.classes(state.step))
         if due(state.step, config.d_every):
             memory.in_parts(discriminator_step, step)
@@ -83,7 +83,7 @@ def train(
             ema.update(state.ema, state.generator, remain)
         monitor.step_done()
 
-        # Between steps: evaluate, log, preview, save. None of it changes the training.
+        # Between steps: evaluate, log, preview, save. None of it affects the training.
         state.finished = state.step >= batches.steps(config.epochs) or budget.spent() >= 1
         metrics = evaluate(run, state, evaluator, monitor)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
@@ -91,7 +91,7 @@ def train(
         state.finished, stopped, late, evaluated = map(bool, agreed)
         ending, numbered = state.finished or stopped, epochs_due(batches, state.step, config.save_every)
         saving = ending or numbered or late
-        if ranks.first and ending and state.is_finite():  # before the last row, which gets what it finds out
+        if ranks.first and ending and state.is_finite():  # before the last row, which includes the probe's results
             preview(run, state, monitor, probe)
         if saving or evaluated or due(state.step, LOG_EVERY):
             healthy = monitor.row(state.step, n * state.step, {**ranks.means(monitor.means()), **metrics})
@@ -107,9 +107,9 @@ def train(
 
 
 def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
-    """Faces and new samples for the step of `network`, d or g, both as the discriminator gets them.
+    """Return real faces and new samples for the step of `network`, d or g, both as the discriminator receives them.
 
-    With `--share_samples` the samples of the discriminator's step keep their graph, and the generator's step uses them
+    With `--share_samples`, the samples of the discriminator's step keep their graph, and the generator's step uses them
     again.
     """
     if (kept := step.take(part)) is not None:
@@ -118,8 +118,8 @@ def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
     keep = network == "d" and step.shared and part == slice(0, len(step.real))
     z = latent.normal(step.random("z", network), config.batch_size, config.nz)  # (batch_size, nz), standard normal
     z = send(z[step.mine][part], step.run.device)
-    with torch.set_grad_enabled(network == "g" or keep):  # the discriminator alone needs no graph
-        fake = generator(z, step.classes[part])  # (n, C, S, S) in [-1, 1], of the classes of the faces
+    with torch.set_grad_enabled(network == "g" or keep):  # the discriminator's step alone needs no graph
+        fake = generator(z, step.classes[part])  # (n, C, S, S) in [-1, 1], of the classes of the real faces
         fake = step.view(fake.float(), network, part)
     with torch.no_grad():
         real = step.view(step.real[part], network, part)
@@ -128,7 +128,7 @@ def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
 
 
 def discriminator_step(step: Step, parts: list[slice]) -> None:
-    """One step of the discriminator, on samples that carry no graph: it must not move the generator.
+    """Take one step of the discriminator, on detached samples, since it must not move the generator.
 
     The parts of a batch come one after another; their gradients add up to those of the whole.
     """
@@ -141,7 +141,7 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
             fake = fake.detach()
             pair = discriminate_pair(step.networks.trained_discriminator, real, fake, config.d_norm == "batch")
             d_loss = loss = discriminator_loss(config.loss, *pair)
-            if step.penalty_due:  # lazy: rarer, so weighted up
+            if step.penalty_due:  # lazy: applied less often, so weighted up
                 penalty, slopes = weighted_penalty(step, part, real, fake, *pair)
                 loss = loss + config.penalty_every * penalty
                 losses.append(slopes)
@@ -158,7 +158,7 @@ def discriminator_step(step: Step, parts: list[slice]) -> None:
 
 
 def generator_step(step: Step, parts: list[slice]) -> None:
-    """One step of the generator; the frozen discriminator only passes the gradient on. `parts` as above."""
+    """Take one step of the generator; the frozen discriminator only passes the gradient on. `parts` are as above."""
     config, optimizer, discriminator = step.run.config, step.state.g_optimizer, step.networks.discriminator
     losses = list[Tensor]()
     step.state.discriminator.requires_grad_(False)
@@ -180,9 +180,9 @@ def generator_step(step: Step, parts: list[slice]) -> None:
 
 
 def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
-    """Run `python train.py`: begin or resume a run, train, say what to do next."""
+    """Run `python train.py`: begin or resume a run, train, and say what to do next."""
     if config.tensorboard:
-        tensorboard_log.writer_class()  # before anything is made: it may be missing
+        tensorboard_log.writer_class()  # before anything is created: the package may be missing
     halves = discriminator_step, generator_step
     with joined(config.gpu) as ranks, begin(config, typed, ranks, halves) as ready:
         if ready is not None:
@@ -194,7 +194,7 @@ def run_until_stopped(ready: Ready) -> None:
     run, state, config, first = ready.run, ready.state, ready.run.config, ready.state.step
     samples, film = config.save_path or run.folder / "samples", run.folder / "timelapse.webp"
     outputs = preparing.opened_outputs(run, samples)
-    prepared = time.perf_counter() - ready.since  # belongs to the budget
+    prepared = time.perf_counter() - ready.since  # counts towards the budget
     state.cycle = dataclasses.replace(state.cycle, seconds=state.cycle.seconds - prepared)
     ends = None if config.budget is None else state.cycle.seconds + 60 * config.budget
     shown, faces = run.folder if run.ranks.first else None, len(ready.batches)

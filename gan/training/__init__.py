@@ -1,4 +1,4 @@
-"""Training: losses, augmentation, averages, the parts of a step, processes, memory, budgets, runs.
+"""Training: losses, augmentation, weight averages, the parts of a step, processes, memory, budgets and runs.
 
-The algorithm itself is in train.py; what only shows a run belongs in gan/watching.
+The algorithm itself is in train.py. Code that only displays a run belongs in gan/watching.
 """

@@ -1,4 +1,4 @@
-"""The work between steps: evaluate, preview, save. None of it changes the training."""
+"""The work between steps: evaluating, previewing and saving. None of it affects the training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gan.watching.health import Probe
 from gan.watching.monitor import Monitor
 from model import Generator
 
-CLOSING_SECONDS = 2.0  # for the last preview and save of a resumed run; a new run or cycle times its own
-STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # of latents, for the averaged generator's BatchNorm statistics
+CLOSING_SECONDS = 2.0  # reserved for the last preview and save of a resumed run; a new run or cycle measures its own
+STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # latents for the averaged generator's BatchNorm statistics
 
 
 def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> float:
-    """Preview and save where a run or a cycle just begins; returns the seconds that a preview and a save take."""
+    """Preview and save at the start of a run or cycle; return the seconds that a preview and a save take."""
     if not run.ranks.first or (state.step != state.cycle.step and run.latest.is_file()):
         return CLOSING_SECONDS
     since = time.perf_counter()
@@ -41,15 +41,15 @@ def first_save(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | 
 
 
 def epochs_due(batches: Batches, step: int, every: int) -> bool:
-    """Return True where `step` completes a multiple of `every` epochs."""
+    """Return whether `step` completes a multiple of `every` epochs."""
     return batches.epochs(step) // every > batches.epochs(step - 1) // every
 
 
 def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monitor: Monitor) -> dict[str, float]:
-    """Evaluate the averaged generator when it is due and there is time; save the best state as best.pt.
+    """Evaluate the averaged generator if an evaluation is due and there is time; save the best state as best.pt.
 
     Returns:
-        The metrics by name; empty if it was not evaluated.
+        The metrics by name; empty if there was no evaluation.
     """
     if evaluator is None:
         return {}
@@ -67,7 +67,7 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
         counted = monitor.awake("measurement", took)
         since, evaluator.seconds = since + took - counted, min(evaluator.seconds, counted)
     except (RuntimeError, MemoryError) as error:
-        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # samples may be too degenerate
+        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # LinAlgError: the samples may be degenerate
             raise
         monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
         return {}
@@ -78,7 +78,7 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
 
 
 def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Monitor, found: dict[str, float]) -> None:
-    """Show what an evaluation has found, and save the state as best.pt where it is the best so far."""
+    """Print the metrics of an evaluation, and save the state as best.pt if it is the best so far."""
     before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
@@ -89,14 +89,15 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
     try:
         run.save_best(state, monitor.seconds, {"features": evaluator.extractor.name, **found})
     except CheckpointError as error:
-        evaluator.best = before  # it is what best.pt still holds
+        evaluator.best = before  # best.pt still holds this one
         monitor.say(f"{error}; training goes on, the last good file stays")
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
-    """Write the grid of the run's fixed latents, see `Classes.previews`: those of `generate.py` with these seeds.
+    """Write the grid of samples from the run's fixed latents, see `Classes.previews`.
 
-    A probe also measures how much samples vary, and how the discriminator rates faces it was not trained on.
+    `generate.py` draws the same samples from these seeds. With a probe, also measure the diversity of the samples, and
+    how the discriminator rates faces that it was not trained on.
     """
     if not run.config.plot_every:
         return
@@ -106,11 +107,11 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
         with torch.no_grad(), autocast(run.device, run.precision):
             faces, codes = samples(run, average, *run.classes.previews())
             if probe is not None:
-                if run.classes.vocabulary:  # the rows of the grid are of the same latents
+                if run.classes.vocabulary:  # the rows of the grid share their latents
                     faces_apart, codes = samples(run, average, range(BATCH), run.classes.of_seeds(range(BATCH)))
                 else:
                     faces_apart = faces
-                state.discriminator.eval()  # BatchNorm must not learn from being asked
+                state.discriminator.eval()  # so that BatchNorm does not learn from these batches
                 monitor.note(**probe(faces_apart.float(), state.discriminator, codes))
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
@@ -126,13 +127,13 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
 
 
 def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Samples (N, C, S, S) in [-1, 1] of some seeds and classes (N, K), and these classes on the run's device."""
+    """Return samples (N, C, S, S) in [-1, 1] for seeds and classes (N, K), and these classes on the run's device."""
     on_device = torch.from_numpy(codes).to(run.device)
     return generator(latent.latents(seeds, run.config.nz).to(run.device), on_device), on_device
 
 
 def averaged(run: Run, state: TrainingState) -> Generator:
-    """The averaged generator with BatchNorm statistics of its own; the training generator is unchanged."""
+    """Return the averaged generator with BatchNorm statistics of its own. The training generator is unchanged."""
     latents = list[Tensor]()
     for i in range(STATISTICS_BATCHES):
         random = latent.stream(run.config.seed, i, "statistics")
@@ -143,7 +144,7 @@ def averaged(run: Run, state: TrainingState) -> Generator:
         try:
             ema.estimate_statistics(state.ema, latents)
             return state.ema
-        except (RuntimeError, MemoryError) as error:  # what training leaves free may be little
+        except (RuntimeError, MemoryError) as error:  # training may have left little memory free
             if not out_of_memory(error):
                 raise
         free_memory(run.device)
@@ -152,20 +153,20 @@ def averaged(run: Run, state: TrainingState) -> Generator:
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
-    """Save the run, after estimating the averaged generator's statistics.
+    """Save the run, after estimating the averaged generator's BatchNorm statistics.
 
-    A full disk does not end the training: the user is told, and the last good files stay.
+    A full disk does not end the training: a message is printed, and the last good files stay.
 
     Returns:
-        True where latest.pt now holds the state.
+        True if latest.pt now holds the state.
 
     Raises:
-        CheckpointError: the last save of a run failed. It says where else the state was saved.
+        CheckpointError: the last save of a run failed. The message says where else the state was saved.
     """
     averaged(run, state)
     lost = None
     try:
-        if numbered:  # first: a run killed before latest.pt comes back to this step, and saves both again
+        if numbered:  # first: a run killed before latest.pt is written resumes before this step, and saves both again
             run.save_numbered(state, monitor.seconds)
     except CheckpointError as error:
         lost = error
@@ -183,7 +184,7 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
 
 
 def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
-    """Make a film of the preview grids of a run that has finished, where there are some."""
+    """Make a film of the preview grids of a finished run, if there are at least two."""
     previews = sorted(samples.glob(images.PREVIEWS))
     if len(previews) < 2:
         return

@@ -1,4 +1,4 @@
-"""The budget of a run, and the learning rates over it."""
+"""The time budget of a run, and the learning rates over it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gan.watching.monitor import Monitor
 
 
 class Budget:
-    """Tells how much of a run's budget is spent, by the first process's clock.
+    """Measures how much of a run's budget is spent, by the clock of the first process.
 
-    The budget pays for the state's cycle. A preview and a save at its end take `closing` seconds.
+    The budget covers the state's current cycle. A preview and a save at its end take `closing` seconds.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class Budget:
         self.run, self.state, self.monitor, self.evaluator, self.closing = run, state, monitor, evaluator, closing
 
     def spent(self) -> float:
-        """The share that is spent, with the last preview, save and evaluation reserved; 0 without a budget."""
+        """Return the share spent, with the last preview, save and evaluation reserved; 0 without a budget."""
         config, evaluator, reserved = self.run.config, self.evaluator, self.closing
         if config.budget is None or not self.run.ranks.first:
             return 0.0
@@ -29,7 +29,7 @@ class Budget:
         return self.state.cycle.done(self.monitor.seconds, 60 * config.budget - min(reserved, 30 * config.budget))
 
     def rates(self) -> float:
-        """The share of the learning rates to take in this step, the same in all processes."""
+        """Return the factor to apply to the learning rates in this step, the same in all processes."""
         config, ranks = self.run.config, self.run.ranks
         if config.budget is None:
             return 1.0
@@ -37,7 +37,7 @@ class Budget:
 
 
 def evaluated_last(config: TrainConfig, evaluator: Evaluator) -> bool:
-    """Return True where a finished run is evaluated at its end, whatever share of the time evaluations took.
+    """Return whether a run is evaluated at its end, however much time evaluations have taken already.
 
     The last evaluation should not be an old one. A budget reserves up to half of its minutes for a further evaluation,
     and up to a fifth for a first one.

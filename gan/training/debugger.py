@@ -1,4 +1,4 @@
-"""Stops in the debugger when asked from outside, as the book does: touch a file, and the next step begins there."""
+"""Stopping in the debugger on request, as in the book: touch a file, and the next step starts in the debugger."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gan.data.batches import Batches
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-# Context for `breakpoint()` in which the debugger's `quit`, which exits in Python 3.14, acts like `continue`.
+# Context for `breakpoint()` that makes the debugger's `quit`, which exits in Python 3.14, act like `continue`.
 leaving = contextlib.suppress(bdb.BdbQuit, SystemExit)
 
 
 class DebugFile:
-    """Watches a file, which need not exist; None watches nothing."""
+    """Watches a file, which need not exist. None watches nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -24,16 +24,16 @@ class DebugFile:
         self.touched = self._time()
 
     def stop_if_touched(self, run: Run, state: TrainingState, batches: Batches, monitor: Monitor) -> None:
-        """Open the debugger if the file was touched; its time does not count."""
+        """Open the debugger if the file was touched. The time in it does not count as training."""
         if self.asks():
             with monitor.paused(), leaving:
-                breakpoint()  # run, state, batches and monitor are at hand
+                breakpoint()  # run, state, batches and monitor are in scope
                 monitor.say("going on")
 
     def asks(self) -> bool:
-        """Return True if the file was touched since the last call, or since watching began.
+        """Return whether the file was touched since the last call, or since watching began.
 
-        Also restores the handler of Ctrl-C, which pdb keeps after `continue`.
+        Also restore this program's handler of Ctrl-C, since pdb keeps its own after `continue`.
         """
         if self.path is not None and signal.getsignal(signal.SIGINT) is not self.interrupt:
             signal.signal(signal.SIGINT, self.interrupt)

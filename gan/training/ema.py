@@ -13,22 +13,22 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def decay(images: int, images_seen: int, half_life_images: int) -> float:
-    """The share of the average that remains after a step.
+    """Return the weight of the old average in an update (the EMA decay).
 
-    The half-life is ramped: a tenth of the images seen so far, until it reaches `half_life_images`, so that the
-    first, random weights are soon forgotten (Karras et al. 2020, "EMA ramp-up").
+    The half-life ramps up: it is a tenth of the images seen so far until it reaches `half_life_images`, so that the
+    random initial weights are soon forgotten (Karras et al. 2020, "EMA ramp-up").
 
     Args:
         images: images in this step.
         images_seen: images in all steps up to and including this one.
-        half_life_images: after so many images an old weight counts half; 0: nothing remains.
+        half_life_images: number of images after which an old weight counts half; 0 keeps no average.
     """
     half_life = min(half_life_images, images_seen / 10)
     return 0.5 ** (images / half_life) if half_life > 0 else 0.0
 
 
 def average_of(generator: M) -> M:
-    """A copy of `generator` to hold its average: frozen, in eval()."""
+    """Return a frozen copy of `generator` in eval mode, to hold its average."""
     return copy.deepcopy(generator).requires_grad_(False).eval()
 
 
@@ -36,8 +36,8 @@ def average_of(generator: M) -> M:
 def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
     """Move the parameters of `average` towards those of `generator`, in place: a <- remain a + (1 - remain) g.
 
-    Buffers stay: BatchNorm's running statistics belong to one set of weights and have no meaning when averaged;
-    see `estimate_statistics`.
+    Buffers are unchanged: BatchNorm's running statistics belong to one set of weights and cannot be averaged, see
+    `estimate_statistics`.
     """
     own: list[Tensor] = list(average.parameters())
     new: list[Tensor] = list(generator.parameters())
@@ -45,16 +45,16 @@ def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
 
 
 def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
-    """Estimate the BatchNorm statistics of `generator` for its own weights, in place. No-op without BatchNorm.
+    """Estimate the BatchNorm statistics of `generator` for its own weights, in place. Without BatchNorm, do nothing.
 
-    Statistics copied from the training generator do not fit averaged weights (fd 59 instead of 25, see
+    Statistics copied from the training generator do not fit averaged weights (FD 59 instead of 25, see
     docs/experiments.md).
 
     Args:
-        generator: left in eval().
-        batches: latents (N, nz) each; a few thousand in all.
+        generator: the network; left in eval mode.
+        batches: latents, (N, nz) each, a few thousand in all.
     """
     try:
         update_bn(batches, generator)
-    finally:  # memory may not suffice; update_bn then leaves momenta at None, which only training would read
+    finally:  # if memory runs out, update_bn leaves each momentum at None; only training would read it
         generator.eval()

@@ -1,4 +1,4 @@
-"""Batches that do not fit into memory go through the networks in parts."""
+"""Splitting batches that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gan.watching.monitor import Monitor
 
 
 class Memory:
-    """Divides batches into parts, into more of them each time that memory runs out; says so."""
+    """Splits batches into parts, doubling their number each time that memory runs out, and says so."""
 
     def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
         self.run, self.state, self.monitor, self.parts = run, state, monitor, 1
 
     def in_parts(self, half: Half, step: Step) -> None:
-        """Take half a step on the whole batch, or, once memory has run out, on parts of it in turn."""
+        """Take half a step on the whole batch or, once memory has run out, on its parts in turn."""
         n, world, coupled = self.run.config.batch_size, self.run.ranks.world, self.run.config.loss in COUPLED
         while True:
             try:
                 mine, parts = n // world, self.parts
                 return half(step, [slice(mine * i // parts, mine * (i + 1) // parts) for i in range(parts)])
             except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:  # parts must add up
+                if not out_of_memory(error) or world > 1 or coupled or 2 * self.parts > n:  # losses must add up
                     raise
             self.parts *= 2
             free_memory(self.run.device)

@@ -1,4 +1,4 @@
-"""Options that suit a budget on this machine, which is measured with real training steps."""
+"""Choosing options that suit a budget on this machine, whose speed is measured with real training steps."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gan.training.run import Run, TrainingState
 from gan.training.step import Halves, Step, WrappedNetworks
 from gan.watching.monitor import Monitor
 
-MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # for measuring the machine, and the largest share of a budget for that
-LEAST_STEPS = 2  # of a measurement
-COMPILE_SECONDS = 1200  # longer runs try compiled networks, which takes about a minute
-TRAINING_SHARE = 0.9  # of a bare step's speed; penalties, averages, previews, saves and measurements take the rest
-NEVER = 2**62  # steps between penalties where there are to be none
+MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # seconds to measure the machine, and the largest share of a budget for it
+LEAST_STEPS = 2  # least number of steps in a measurement
+COMPILE_SECONDS = 1200  # runs longer than this try compiled networks; compiling takes about a minute
+TRAINING_SHARE = 0.9  # of a bare step's speed; the rest goes to penalties, averaging, previews, saves and evaluation
+NEVER = 2**62  # value of `penalty_every` for no penalties at all
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The means to train a run."""
+    """The two halves of a step, the device and the precision with which a run is trained."""
 
     halves: Halves
     device: torch.device
     precision: Precision
-    world: int = 1  # processes that share the work, each on a device like this one
+    world: int = 1  # number of processes that share the work, each on a device like this one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Chosen:
     """The options chosen for a budget."""
 
     plan: Plan
-    config: TrainConfig  # the run's, with the plan's options except those typed
+    config: TrainConfig  # the run's config with the plan's options, except those that were typed
     rate: float  # measured images/s of the default networks on this machine
-    images: float  # that the chosen networks will see in the budget, approximately
+    images: float  # images that the chosen networks will see within the budget, approximately
 
 
 def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
-    """Choose the options for the seconds left of a budget by how many images this machine can process in them."""
+    """Choose options for the `seconds` left of a budget, by how many images this machine can process in that time."""
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
     rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
@@ -59,7 +59,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
         try:
             rate_chosen = TRAINING_SHARE * machine.world * images_per_second(chosen, machine, spent)
             return Chosen(plan, chosen, rate, rate_chosen * seconds)
-        except (RuntimeError, MemoryError) as error:  # the previous row has smaller networks
+        except (RuntimeError, MemoryError) as error:  # the previous plan has smaller networks
             if not out_of_memory(error):
                 raise
         free_memory(machine.device)
@@ -67,7 +67,7 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
 
 
 def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> float:
-    """Measure images/s, with smaller batches where memory runs out, as in training batches are then split."""
+    """Measure images/s, halving the batch while memory runs out, since training would then split batches too."""
     while True:
         try:
             return images_per_second(config, machine, seconds)
@@ -79,10 +79,10 @@ def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> fl
 
 
 def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | None:
-    """Compile the networks and measure whether that saves more of the time for so many images than it costs.
+    """Compile the networks and measure whether the time saved on so many images is worth the cost.
 
     Returns:
-        The gain in words; None where compiling does not pay, or does not work on this machine.
+        The gain in words; None if compiling does not pay, or does not work on this machine.
     """
     plain = images_per_second(config, machine, MEASURED_SECONDS)
     if images / plain < COMPILE_SECONDS:
@@ -90,7 +90,7 @@ def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | 
     since = time.perf_counter()
     try:
         compiled = images_per_second(config, machine, MEASURED_SECONDS, compiled=True)
-    except Exception:  # no compiler, or one that fails: of any kind, and training can do without
+    except Exception:  # there may be no compiler, or a failing one with any kind of error; training works without
         return None
     cost = time.perf_counter() - since
     if images / plain < images / compiled + cost:
@@ -99,9 +99,9 @@ def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | 
 
 
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
-    """Measure images/s of training steps without loader, penalty, average and writing. Leaves nothing behind.
+    """Measure images/s of training steps without loading, penalties, averaging and writing. Leaves nothing behind.
 
-    Of each batch one process's part is measured; for so many seconds, and at least `LEAST_STEPS` steps.
+    Measures one process's part of each batch, for `seconds` seconds and at least `LEAST_STEPS` steps.
     """
     n, size = config.batch_size // machine.world, config.image_size
     config = dataclasses.replace(config, d_every=1, g_every=1, penalty_every=NEVER)
@@ -121,4 +121,4 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float, com
             half(step, [slice(0, n)])
         monitor.means()  # waits for the device
         took.append(time.perf_counter() - since)
-    return n / statistics.median(took[1:])  # the first is slower
+    return n / statistics.median(took[1:])  # the first step is slower

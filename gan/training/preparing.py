@@ -1,4 +1,4 @@
-"""The decisions before a run's training, and the summary after it. train.py has the training itself."""
+"""The decisions before a run's training, and the summary after it. The training itself is in train.py."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from gan.watching.curves import BY_DAMAGE
 from gan.watching.monitor import Monitor
 from gan.watching.output import Output
 
-# Fewest images between numbered checkpoints unless `--save_every` is typed, on a CPU and on a GPU: some minutes.
+# Fewest images between numbered checkpoints, on a CPU and on a GPU, unless `--save_every` is typed: some minutes.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Faces:
-    """The faces of a run, as indices into a pack. `chosen` is True for each selected face; None selects all."""
+    """The faces of a run, as indices into a pack. `chosen` marks the selected faces; None selects all."""
 
     pack: Pack
     all_training: np.ndarray
     all_held_out: np.ndarray
     chosen: np.ndarray | None = None
     vocabulary: Vocabulary = ()
-    codes: np.ndarray | None = None  # of each face of the pack, see `gan.classes`
+    codes: np.ndarray | None = None  # classes of each face of the pack, see `gan.classes`
 
     @property
     def classes(self) -> Classes:
@@ -67,7 +67,7 @@ class Faces:
         return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
 
     def describe(self) -> dict[str, Any]:
-        """Describe them for the run's checkpoints."""
+        """Return a description for the run's checkpoints."""
         training, held_out = len(self.training), len(self.all_held_out)
         counts = {"training": training, "held_out": held_out, "left_out": len(self.all_training) - training}
         return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
@@ -76,7 +76,7 @@ class Faces:
 def looked_up(
     config: TrainConfig, typed: Mapping[str, Any], path: Path | None
 ) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
-    """Look up old files and the faces; returns the resulting config, the checkpoint's content, and the run's folder."""
+    """Find the checkpoint or weights and the faces; return the resulting config, checkpoint content and run folder."""
     if path is not None:
         config, content = resumed(config, typed, path)
         faces = config.data_path
@@ -98,7 +98,7 @@ def looked_up(
 
 
 def check_previews(config: TrainConfig) -> None:
-    """Refuse, by a ConfigError, previews among the faces: they would be taken for faces when the run is resumed."""
+    """Raise a ConfigError if previews lie among the faces: a resumed run would take them for faces."""
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
         raise ConfigError(
@@ -109,7 +109,10 @@ def check_previews(config: TrainConfig) -> None:
 def planned(
     config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: int
 ) -> TrainConfig:
-    """The config with the options that suit its budget on this machine; says which. The budget began at `since`."""
+    """Return the config with the options that suit its budget on this machine, and print them.
+
+    The budget began at `since`.
+    """
     if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
@@ -125,19 +128,19 @@ def planned(
 
 
 def measured_by(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
-    """The config with the metric that decides best.pt, if it has none: damage for anime faces, FD for others."""
+    """Return the config with the metric that decides best.pt, if it has none: damage for anime faces, FD for others."""
     if config.eval_metric is not None or not config.eval_images or len(faces.pack.pixels) < LEAST:
         return config
     known = False
     if config.data_path != SYNTHETIC:
-        with contextlib.suppress(CheckpointError):  # which need not be there
+        with contextlib.suppress(CheckpointError):  # the files may be missing
             extractor = features.load("faces", None, device)
             known = knows(whole_faces.load(extractor), faces)
     return dataclasses.replace(config, eval_metric=BY_DAMAGE if known else "fd")
 
 
 def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
-    """Return True where the faces are anime faces, judged by some of them."""
+    """Return whether the faces are anime faces, judged by a random subset."""
     some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
     return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
 
@@ -145,7 +148,10 @@ def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
 def labelled(
     config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, texts: labels.Texts | None
 ) -> labels.Labels | None:
-    """The labels of a pack's faces: a run's own, else of those that were read what is common enough; None without."""
+    """Return the labels of a pack's faces; None if there are none.
+
+    A resumed run keeps its own labels. A new run takes those classes of `texts` that enough faces have.
+    """
     if content is None:
         if texts is None:
             return None
@@ -157,12 +163,12 @@ def labelled(
 def select_faces(
     config: TrainConfig, content: Mapping[str, Any] | None, faces: Faces, device: torch.device
 ) -> np.ndarray | None:
-    """Select the faces of a pack to learn from (instance selection); says which.
+    """Select the faces of a pack to learn from (instance selection), and print the selection.
 
-    A run's checkpoint holds its selection. A new one may take a tenth of a budget, to compute features.
+    A resumed run takes the selection from its checkpoint. For a new one, features may take a tenth of a budget.
 
     Returns:
-        Whether each face of the pack is selected; None where all are.
+        A boolean mask of the pack's faces, True if selected; None if all are.
     """
     pack, training, held_out = faces.pack, faces.all_training, faces.all_held_out
     if content is not None:
@@ -194,7 +200,7 @@ def select_faces(
 
 
 def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int) -> bool:
-    """Decide whether to compile the networks; says so where it was measured.
+    """Return whether to compile the networks; if a measurement decides for it, print the gain.
 
     Compiled networks are slower on two CPU cores, see docs/experiments.md.
     """
@@ -206,33 +212,33 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
             left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
             images = min(images, left * plan.images_per_second(config, machine, 1.0))
         saved = plan.compile_pays(config, machine, images)
-    except (RuntimeError, MemoryError) as error:  # in training the batch goes through in parts
+    except (RuntimeError, MemoryError) as error:  # training then splits the batch into parts
         if not out_of_memory(error):
             raise
         saved = None
-    free_memory(machine.device)  # of the networks that were measured
+    free_memory(machine.device)  # used by the networks that were measured
     if saved is not None:
         show(f"the networks are compiled: {saved}")
     return saved is not None
 
 
 def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
-    """Return True where a resumed run compiles its networks: as typed, else as measured, on a GPU as before."""
+    """Return whether a resumed run compiles its networks: as typed, else as before if it runs on a single GPU."""
     if config.compile is not None:
         return config.compile
     return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
 
 
 def same_kind(before: str, device: torch.device) -> bool:
-    """Return True where the earlier device, in words, and this one are both CPUs or both GPUs."""
+    """Return whether the earlier device, in words, and this one are both CPUs or both GPUs."""
     return before.startswith("CPU") == (device.type == "cpu")
 
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
-    """The config with the options that suit this number of faces; says which, or what helps with so few."""
+    """Return the config with the options that suit this number of faces; print them, or advice for few faces."""
     own = dict[str, Any]()
-    # The discriminator soon knows few faces by heart and then teaches the generator to copy them. Frozen layers, and
-    # faces that never look quite the same twice, delay that.
+    # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
+    # that never look quite the same twice, delay that.
     if config.init is not None and config.preset == "default" and faces <= FEW_FACES:
         own = {name: value for name, value in FEW.items() if name not in typed}
     if own:
@@ -250,23 +256,23 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and faces * config.save_every < least:
-        own["save_every"] = math.ceil(least / faces)  # else a small set would fill the disk
+        own["save_every"] = math.ceil(least / faces)  # otherwise a small set would fill the disk
     return dataclasses.replace(config, **own)
 
 
 def extension(config: TrainConfig) -> str:
-    """The option that extends a finished run: by as many minutes again, or by some epochs."""
+    """Return the option that extends a finished run: by as many minutes again, or by some epochs."""
     return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
 
 
 def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | None:
-    """Open the evaluator of a run, against all kinds of faces, if it is to be evaluated and has enough faces."""
+    """Open a run's evaluator, which uses all faces, selected or not; None without evaluation or with too few faces."""
     config = run.config
     if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
     path, found = run.folder / "best.pt", dict[str, Any]()
-    with contextlib.suppress(CheckpointError):  # damaged, or of another program: the next one is better
-        if state.step and path.is_file():  # a new run's folder may turn out to be another's
+    with contextlib.suppress(CheckpointError):  # damaged or foreign: the next one is better
+        if state.step and path.is_file():  # the folder of a new run may turn out to belong to another
             found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
     extractor = features.measuring(run.device, before=found.get("features"))
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
@@ -276,7 +282,7 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
 
 
 def open_probe(faces: Faces) -> health.Probe:
-    """Open the probe of the networks at each preview, with faces from all over the pack."""
+    """Open the probe that checks the networks at each preview, with random training faces and held-out faces."""
     kinds = faces.training, faces.selected_held_out
     some = [latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds]
     codes = None if faces.codes is None else [torch.from_numpy(faces.codes[indices]) for indices in some]
@@ -285,7 +291,7 @@ def open_probe(faces: Faces) -> health.Probe:
 
 
 def opened_outputs(run: Run, samples: Path) -> list[Output]:
-    """Open the outputs that show the run: its report, and those that the options ask for. Says where to look."""
+    """Open the outputs that display the run: its report, and those that were asked for. Print where they are."""
     config, outputs = run.config, list[Output]()
     if not run.ranks.first:
         return outputs
@@ -305,7 +311,7 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
 
 
 def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> list[str]:
-    """The lines for the user at the end of a sitting: how far the run got, how good it is, what to do next."""
+    """Return the lines printed at the end of a session: progress, quality, and what to do next."""
     config, folder = run.config, run.folder
     more = f" {extension(config)}" if state.finished else ""
     lines = [

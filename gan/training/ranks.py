@@ -1,7 +1,7 @@
-"""The processes that train one run together, one per device, as `torchrun` starts them; usually there is one.
+"""The processes that train one run together, one per device, as `torchrun` starts them. Usually there is one.
 
-Each computes its part of every batch. DDP averages gradients, over NCCL between GPUs and gloo between CPUs. The first
-rank decides what depends on time, and writes all files.
+Each computes its part of every batch. DDP averages the gradients, over NCCL between GPUs and gloo between CPUs. The
+first process makes all decisions that depend on time, and writes all files.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from torch.nn.parallel import DistributedDataParallel
 from config import CheckpointError, ConfigError, TrainConfig, UserError
 from gan.training.losses import COUPLED
 
-PATIENCE = timedelta(days=1)  # longest wait for a busy process, which packs faces, say; a dead one is noticed at once
+PATIENCE = timedelta(days=1)  # longest wait for a busy process, say one that packs faces; a dead one is noticed at once
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among those of its run."""
+    """The place of this process among those of its run."""
 
-    rank: int = 0  # its number, from 0
-    world: int = 1  # how many there are
-    local: int = 0  # its number on its machine, from 0
+    rank: int = 0  # its number among all processes, from 0
+    world: int = 1  # number of processes
+    local: int = 0  # its number on its own machine, from 0
 
     @property
     def first(self) -> bool:
-        """True in the process that prints and writes."""
+        """Return whether this process prints and writes."""
         return self.rank == 0
 
     def check(self, config: TrainConfig, device: torch.device) -> None:
-        """Refuse options that several devices cannot share.
+        """Reject options that several devices cannot share.
 
         Raises:
-            ConfigError: the batch does not divide among them, the loss looks at all of it, the networks are to be
+            ConfigError: the batch does not divide among them, the loss needs the whole batch, the networks are to be
                 compiled, or torch cannot connect such devices.
         """
         if self.world > 1 and device.type not in ("cpu", "cuda"):
@@ -65,23 +65,23 @@ class Ranks:
             )
 
     def part(self, n: int) -> slice:
-        """This process's part of a batch of `n`."""
+        """Return this process's part of a batch of `n`."""
         return slice(n * self.rank // self.world, n * (self.rank + 1) // self.world)
 
     def wrapped(self, network: nn.Module, device: torch.device) -> nn.Module:
-        """Wrap `network` to average gradients over all processes. All begin with the weights of the first process.
+        """Wrap `network` to average gradients over all processes. All start with the first process's weights.
 
-        BatchNorm sees the whole batch on GPUs; on CPUs, where torch has no such layer, each process sees its own part.
+        On GPUs, BatchNorm sees the whole batch. On CPUs, where torch has no such layer, each process sees its own part.
         """
         if self.world == 1:
             return network
         if device.type == "cuda":
-            nn.SyncBatchNorm.convert_sync_batchnorm(network)  # in place: neither network is a norm itself
-        for buffer in network.buffers():  # the frozen encoder is one; DDP sends parameters only
-            plain = buffer.contiguous()  # NCCL as some versions of torch have it takes no other
+            nn.SyncBatchNorm.convert_sync_batchnorm(network)  # in place: neither network is itself a norm
+        for buffer in network.buffers():  # such as the frozen encoder; DDP broadcasts parameters only
+            plain = buffer.contiguous()  # NCCL needs a contiguous tensor in some versions of torch
             dist.broadcast(plain, 0)
             buffer.copy_(plain)
-        # From then on BatchNorm's running statistics are the first one's own, as it alone saves them.
+        # From here on, running statistics differ between processes; only the first process's are saved.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # older torch knows no other name
             return DistributedDataParallel(
@@ -89,7 +89,7 @@ class Ranks:
             )
 
     def all_reduce_max(self, *wishes: float) -> tuple[float, ...]:
-        """The maximum over all processes, number by number; a process without a say passes 0."""
+        """Return the maximum over all processes, number by number. A process that has no vote passes 0."""
         if self.world == 1:
             return wishes
         numbers = torch.tensor(wishes, dtype=torch.float64)  # on the CPU: over gloo, which notices the end of others
@@ -97,7 +97,7 @@ class Ranks:
         return tuple(numbers.tolist())
 
     def means(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The mean of each number over all processes."""
+        """Return the mean of each number over all processes."""
         if self.world == 1:
             return dict(values)
         numbers = torch.tensor(list(values.values()), dtype=torch.float64)
@@ -105,7 +105,7 @@ class Ranks:
         return dict(zip(values, (numbers / self.world).tolist(), strict=True))
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, in all processes."""
+        """Return the first process's value in all processes."""
         if self.world == 1:
             return value
         values = [value]
@@ -114,7 +114,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def in_turn(self) -> Iterator[None]:
-        """On each machine let the first process run before the others, which then find what it has made."""
+        """Let the first process of each machine run before the others, which then find its results."""
         if self.world > 1 and self.local:
             self.all_reduce_max(0.0)
         yield
@@ -127,7 +127,7 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
     """Join the other processes of this run until the end; without `torchrun` there are none.
 
     Raises:
-        ConfigError: a machine has fewer GPUs than processes.
+        ConfigError: a machine has fewer GPUs than processes, or torch has no NCCL.
         CheckpointError: another process has died.
     """
     world = int(os.environ.get("WORLD_SIZE", "1")) if dist.is_available() and dist.is_torchelastic_launched() else 1
@@ -150,8 +150,9 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 torch.cuda.set_device(ranks.local)
             if on_gpu and not dist.is_nccl_available():
                 raise ConfigError("torch has no NCCL here: several GPUs need Linux; leave torchrun out, or add --nogpu")
-            # DDP imports this, and its functions keep the group that they find as a default argument: for ever, so that
-            # gloo's threads would outlive `destroy_process_group` and may abort the process while Python shuts down.
+            # DDP imports this module, whose functions keep the process group as a default argument for ever. Imported
+            # later, it would keep gloo's threads alive after `destroy_process_group`, and they may abort the process at
+            # shutdown.
             importlib.import_module("torch.distributed.nn")
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
             yield ranks
@@ -164,10 +165,10 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 f"process {ranks.rank} of {world}: another process of this run has ended, so all end; see what it said "
                 "and go on from the last save with the same torchrun command, --resume in place of --budget"
             ) from error
-        dist.destroy_process_group()  # not after an error: with NCCL it would wait for the others
+        dist.destroy_process_group()  # not after an error: NCCL would wait for the others
 
 
 def lost(error: RuntimeError) -> bool:
-    """Return True where `error` says that another process no longer answers."""
+    """Return whether `error` says that another process no longer answers."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in text or "connection closed" in text

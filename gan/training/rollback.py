@@ -1,4 +1,4 @@
-"""Rolling a run back after a loss that is not a number."""
+"""Rolling a run back after a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from gan import checkpoint
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
-RETRIES = 3  # most times that a run is rolled back before it ends
+RETRIES = 3  # most rollbacks before the run ends
 
 
 class RollBack:
-    """Rolls a run back to its last good state and continues with other random numbers, a bounded number of times."""
+    """Rolls a run back to its last good state and continues with new random numbers, a limited number of times."""
 
     def __init__(self, run: Run, state: TrainingState, monitor: Monitor) -> None:
         self.run, self.state, self.monitor = run, state, monitor
-        self.failed, self.attempts = 0, 0  # the last step that failed, and how often since a later save
+        self.failed, self.attempts = 0, 0  # the last step that failed, and the number of failures since a later save
 
     def back_if(self, failed: bool) -> bool:
-        """Roll back if the step of any process has failed; returns True if so.
+        """Roll back if the step failed in any process; return whether it did.
 
         Raises:
-            ConfigError: it has happened too often, or no state was saved.
+            ConfigError: it has failed too often, or no state was saved.
         """
         run, state, ranks = self.run, self.state, self.run.ranks
         if not any(ranks.all_reduce_max(failed)):
@@ -48,6 +48,6 @@ class RollBack:
         return True
 
     def saved(self, good: bool) -> None:
-        """Reset the attempts once a good state was saved after the last failure; `good` is False if saving failed."""
+        """Reset the attempts if a good state was saved after the last failure. `good` is False if saving failed."""
         if self.attempts and self.state.step > self.failed and any(self.run.ranks.all_reduce_max(good)):
             self.attempts = 0

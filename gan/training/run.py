@@ -25,16 +25,16 @@ from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
-NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # of the numbered checkpoints the last few are kept, and every tenth
+NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # the last few numbered checkpoints are kept, and every tenth
 
 
 class TrainingState:
-    """Everything a run needs to go on as if it had never stopped, except random states: see `latent.stream`."""
+    """All that a run needs to continue as if it had never stopped, except random states, see `latent.stream`."""
 
     PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        torch.manual_seed(config.seed)  # the initial weights are all that is drawn from torch's own generator
+        torch.manual_seed(config.seed)  # torch's own generator is used for nothing but the initial weights
         self.step = self.retries = 0
         self.cycle, self.finished = Cycle(), False
         self.generator = place(Generator(config.model), device)
@@ -46,13 +46,13 @@ class TrainingState:
         self.d_optimizer = adam(self.discriminator.parameters(), config.lr2, betas, device)
 
     def scale_rates(self, share: float) -> None:
-        """Set both optimizers to this share of their learning rates."""
+        """Set the learning rates of both optimizers to this share of their configured values."""
         for optimizer, rate in zip((self.g_optimizer, self.d_optimizer), self.rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = share * rate
 
     def content(self) -> dict[str, Any]:
-        """The state as tensors, numbers and dicts."""
+        """Return the state as tensors, numbers and dicts."""
         return {
             "step": self.step,
             "retries": self.retries,
@@ -65,7 +65,7 @@ class TrainingState:
         """Load the whole state from a checkpoint's content.
 
         Raises:
-            CheckpointError: it belongs to other networks.
+            CheckpointError: the checkpoint belongs to other networks.
         """
         for part in ("generator", "discriminator", "ema"):
             checkpoint.load_weights(getattr(self, part), content[part], part, path)
@@ -74,15 +74,15 @@ class TrainingState:
         for optimizer in (self.g_optimizer, self.d_optimizer):
             lay_out(optimizer)
         self.step, self.retries = content["step"], content["retries"]
-        cycle = content.get("cycle", content.get("leg", {}))  # its name before; older ones have neither
+        cycle = content.get("cycle", content.get("leg", {}))  # `leg`: its former name; older ones have neither
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 
     def begin_cycle(self, seconds: float) -> None:
-        """Begin a new cycle, which extends the run, after so many seconds of training."""
+        """Begin a new cycle, which extends the run, after `seconds` of training."""
         self.cycle, self.finished = Cycle(self.step, seconds), False
 
     def take_weights(self, config: TrainConfig, device: torch.device) -> None:
-        """Load the weights that a new run starts from, where they are not random; the optimizers are new.
+        """Load the weights from which a new run starts, if they are not random. The optimizers start fresh.
 
         Raises:
             CheckpointError: a file is missing, damaged, or belongs to other networks.
@@ -96,7 +96,7 @@ class TrainingState:
         else:
             path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
             content = checkpoint.load(path, device)
-            given = {"generator": content["ema"], **content}  # a released file has no other generator
+            given = {"generator": content["ema"], **content}  # a released file holds the averaged generator only
             vocabulary, paths = content["model"].get("vocabulary", ()), (path,) * 3
         for part, path in zip(("generator", "discriminator", "ema"), paths, strict=True):
             if path is not None:
@@ -118,7 +118,7 @@ class TrainingState:
         self.discriminator.projected.load(content["encoder"], content["scales"])
 
     def is_finite(self) -> bool:
-        """Return True where every weight is a finite number."""
+        """Return whether all weights are finite."""
         weights = [*self.generator.parameters(), *self.discriminator.parameters()]
         return all(bool(torch.isfinite(w).all()) for w in weights)  # GPU sync
 
@@ -129,7 +129,7 @@ def with_own_classes(
     vocabulary: Vocabulary,
     own_vocabulary: Vocabulary,
 ) -> dict[str, torch.Tensor]:
-    """The weights of a network that may know other classes: those of the same name are kept, new ones begin at zero."""
+    """Fit the weights of a network that may know other classes: shared classes are kept, new ones start at zero."""
     weights = {name: weight for name, weight in given.items() if "classes" not in name.split(".")}
     places = {names[0]: place for place, names in enumerate(vocabulary)}
     for name, weight in own.items():
@@ -149,26 +149,26 @@ def with_own_classes(
 
 @dataclasses.dataclass
 class Run:
-    """One training on disk, with the choices made for the machine and the faces."""
+    """One training run on disk, with the choices made for the machine and the faces."""
 
     folder: Path  # checkpoints/<run>
     config: TrainConfig
     device: torch.device
     precision: Precision  # fp32 or bf16
-    faces: dict[str, Any]  # the content digest of its pack, and how many are trained on, held out, rejected
-    ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train it
+    faces: dict[str, Any]  # digest of the pack, and how many are trained on, held out, rejected, left out
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train the run
     compiled: bool = False
-    chosen: np.ndarray | None = None  # whether each face of the pack is selected to learn from; None: all are
-    codes: np.ndarray | None = None  # the classes of each face of the pack, (N, K); None without classes
-    classes: Classes = NONE  # of the faces that it learns from
+    chosen: np.ndarray | None = None  # mask of the pack's faces, True if selected; None: all are
+    codes: np.ndarray | None = None  # classes of each face of the pack, (N, K); None without classes
+    classes: Classes = NONE  # of the training faces
 
     @property
     def latest(self) -> Path:
-        """The checkpoint that `--resume` goes on from."""
+        """The checkpoint from which `--resume` continues."""
         return self.folder / "latest.pt"
 
     def describe(self) -> dict[str, Any]:
-        """The description of the run in `config.json` and in every checkpoint."""
+        """Return the description of the run for `config.json` and every checkpoint."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
         return {
             "config": options,
@@ -179,7 +179,7 @@ class Run:
         }
 
     def write_config(self) -> None:
-        """Make the folder and write `config.json`; a CheckpointError where the folder cannot be written."""
+        """Create the folder and write `config.json`; raise a CheckpointError if the folder cannot be written."""
         path = self.folder / "config.json"
         try:
             write_text(path, json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n")
@@ -187,22 +187,22 @@ class Run:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
 
     def save(self, state: TrainingState, seconds: float, path: Path | None = None) -> None:
-        """Save latest.pt, or in another place, with the training time so far.
+        """Save latest.pt, or the file `path`, with the training time so far.
 
         Raises:
-            CheckpointError: it could not be written; the last good one is untouched.
+            CheckpointError: the file could not be written; the last good one is untouched.
         """
         checkpoint.save(path or self.latest, self._content(state, seconds))
 
     def save_numbered(self, state: TrainingState, seconds: float) -> None:
-        """Save step-<step>.pt, and delete those no longer kept; a CheckpointError where it could not be written."""
+        """Save step-<step>.pt and delete outdated ones; raise a CheckpointError if the file could not be written."""
         try:
             self.save(state, seconds, self.folder / f"step-{state.step:08d}.pt")
-        finally:  # a full disk gets room
+        finally:  # also after a failure, to free space on a full disk
             self._prune(state.step)
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
-        """Save the last state among the temporary files when it could not be saved in the run's folder.
+        """Save the last state among the temporary files after saving it in the run's folder failed.
 
         Raises:
             CheckpointError: always; it says where the state is, if it could be saved.
@@ -221,10 +221,10 @@ class Run:
         ) from error
 
     def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, Any]) -> None:
-        """Save best.pt, with the metrics that made it so, and the name of the features they compare.
+        """Save best.pt with the metrics that made it the best, and the name of the features behind them.
 
         Raises:
-            CheckpointError: it could not be written; the last one is untouched.
+            CheckpointError: the file could not be written; the last one is untouched.
         """
         checkpoint.save(self.folder / "best.pt", {**self._content(state, seconds), "evaluation": dict(found)})
 
@@ -238,12 +238,12 @@ class Run:
     def _prune(self, step: int) -> None:
         """Delete numbered checkpoints except the last three and every tenth.
 
-        Those beyond `step` stay, as after a run was resumed from an older one, and so do files that the user named.
+        Those beyond `step` stay, as after resuming from an older one, and so do files that the user named.
         """
         named = {path.stem.removeprefix("step-"): path for path in self.folder.glob("step-*.pt")}
         files = {int(name): path for name, path in named.items() if name.isdecimal() and int(name) <= step}
         stride = NUMBERED_STRIDE * self.config.save_every
         for number in sorted(files)[:-NUMBERED_KEPT]:
             if number * self.config.batch_size // self.faces["training"] % stride:
-                with contextlib.suppress(OSError):  # on Windows somebody may be reading it
+                with contextlib.suppress(OSError):  # on Windows another program may be reading it
                     files[number].unlink()

@@ -1,4 +1,4 @@
-"""A sitting of a run (from a start to the next stop): its folder, options, lock and stop signals."""
+"""One session of a run, from a start to the next stop: its folder, options, lock and stop signals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gan.training.run import TrainingState
 
 
 def new_folder(config: TrainConfig) -> Path:
-    """The folder of a new run; not made yet. A ConfigError where the user has named it, and it exists."""
+    """Return the folder of a new run, not created yet. Raise a ConfigError if the user named it and it exists."""
     folder = RUNS / (config.run or datetime.now().strftime("%Y%m%d-%H%M%S"))
     if config.run is not None and folder.exists():
         raise _taken(folder)
@@ -38,13 +38,13 @@ def _taken(folder: Path) -> ConfigError:
 
 
 def checkpoint_to_resume(resume: str) -> Path:
-    """The checkpoint that `--resume` means; a CheckpointError where there is none."""
+    """Return the checkpoint that `--resume` means; raise a CheckpointError if there is none."""
     asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
     return checkpoint.find(asked, ("latest.pt",))
 
 
 def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
-    """Read the checkpoint `path` to go on from.
+    """Read the checkpoint `path` from which a run resumes.
 
     Returns:
         The run's own config with the options typed now, and the checkpoint's content.
@@ -73,13 +73,13 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
                 f"run from these weights with --init={as_word(path)}"
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
-    if ("budget" in typed) != ("max_epoch" in typed):  # what was typed now ends the run
+    if ("budget" in typed) != ("max_epoch" in typed):  # whichever was typed now ends the run
         changed = {"budget": None, "max_epoch": None, **changed}
     return dataclasses.replace(stored, **changed), content
 
 
 def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
-    """The config of a new run that starts from old weights, whose files decide the networks' options.
+    """Return the config of a new run that starts from old weights, whose files determine the networks' options.
 
     Raises:
         CheckpointError: a file cannot be used.
@@ -106,19 +106,19 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             "logits that depend on their own image alone; add --preset=book, or --penalty=none"
         )
     if found.get("d_encoder") == "faces" and "head_penalty" not in typed:
-        found["head_penalty"] = 0.0  # it was chosen with the other one
+        found["head_penalty"] = 0.0  # the default was chosen for the other encoder
     config = dataclasses.replace(config, **found)
     config.check_networks()
     return config
 
 
 def keep_later(path: Path, step: int, samples: Path) -> None:
-    """Before a run is resumed from an older checkpoint, of this step: rename later files, and make it the latest."""
+    """Prepare to resume from an older checkpoint at `step`: rename later files, and make the checkpoint latest.pt."""
     if path.name == "latest.pt":
         return
     latest = path.with_name("latest.pt")
     try:
-        with replacing(latest) as temporary:  # it becomes the latest when all else has gone well
+        with replacing(latest) as temporary:  # it becomes latest.pt once everything else has succeeded
             shutil.copyfile(path, temporary)
             _keep_later(path, step, samples)
     except OSError as error:
@@ -131,15 +131,15 @@ def _keep_later(path: Path, step: int, samples: Path) -> None:
     for file in (path.with_name("latest.pt"), path.with_name("best.pt")):
         if file == path or not file.is_file():
             continue
-        give = _also_called if file.name == "latest.pt" else Path.replace  # a run is never without its latest state
+        give = _also_called if file.name == "latest.pt" else Path.replace  # a run always has a latest.pt
         try:
             later = checkpoint.load(file, hint=False)["step"]
-        except CheckpointError:  # why the user goes on from another
+        except CheckpointError:  # the likely reason for resuming from another file
             give(file, file.with_name(f"{file.stem}-damaged.pt"))
             continue
         if later > step:
             give(file, file.with_name(f"step-{later:08d}.pt"))
-        elif later < step and file.name == "latest.pt":  # the user goes back to what was set aside
+        elif later < step and file.name == "latest.pt":  # the user returns to a checkpoint that was set aside
             give(file, _aside(file, f"step-{later:08d}"))
     for file in (*path.parent.glob("step-????????.pt"), *samples.glob(images.PREVIEWS)):
         if file.stem > f"step-{step:08d}":
@@ -147,7 +147,7 @@ def _keep_later(path: Path, step: int, samples: Path) -> None:
 
 
 def _also_called(file: Path, name: Path) -> None:
-    """Give a file a second name by a hard link, or by a copy where the disk has no links."""
+    """Give a file a second name by a hard link, or by a copy if the file system has no links."""
     name.unlink(missing_ok=True)
     try:
         os.link(file, name)
@@ -156,7 +156,7 @@ def _also_called(file: Path, name: Path) -> None:
 
 
 def _aside(file: Path, stem: str) -> Path:
-    """An unused name for a file that is set aside."""
+    """Return an unused name for a file that is set aside."""
     names = (f"{stem}-before{'' if n == 1 else f'-{n}'}{file.suffix}" for n in itertools.count(1))
     return next(path for path in map(file.with_name, names) if not path.exists())
 
@@ -165,17 +165,17 @@ def _aside(file: Path, stem: str) -> Path:
 def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Path]:
     """Lock a run's folder against other processes until this one ends, however it ends.
 
-    Where the disk has no locks, nobody is kept out. Half-written files of earlier processes are deleted if the folder
-    is a run's, not one in which only a checkpoint lies.
+    Without file locks on the disk, no process is kept out. Half-written files of earlier processes are deleted if the
+    folder belongs to a run and does not merely hold a checkpoint.
 
     Args:
-        folder: the run's.
-        new: make it; nobody else may have made it by now.
-        named: the user has named it; else, if its name is taken, one with a number is made and yielded.
+        folder: the run's folder.
+        new: create the folder, which must not exist yet.
+        named: the user named the folder. Otherwise, if the name is taken, a numbered folder is created and yielded.
 
     Raises:
         CheckpointError: the folder cannot be written.
-        ConfigError: another process trains this run, or has made the folder.
+        ConfigError: another process is training this run, or has created the folder.
     """
     try:
         if new:
@@ -184,18 +184,18 @@ def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Pa
         try:
             lock.acquire()
             left = folder.glob(LEFT) if (folder / "config.json").is_file() else ()
-            for file in left:  # by a process that was killed while it wrote
+            for file in left:  # left by a process that was killed while writing
                 file.unlink()
         except NotImplementedError:
             pass
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):
                 raise
-    except Timeout as error:  # an OSError too
+    except Timeout as error:  # Timeout is an OSError too
         raise ConfigError(
             f"{folder} is being trained by another process; stop that first (Ctrl-C saves), or start another run"
         ) from error
-    except FileExistsError as error:  # while this run was being prepared
+    except FileExistsError as error:  # created while this run was being prepared
         raise _taken(folder) from error
     except OSError as error:
         raise CheckpointError(f"cannot write the run's folder {folder}: {error}; make it writable") from error
@@ -206,7 +206,7 @@ def run_lock(folder: Path, new: bool = False, named: bool = True) -> Iterator[Pa
 
 
 def _made(folder: Path, named: bool) -> Path:
-    """Make a folder; if it exists and was not named by the user, add a number to its name."""
+    """Create a folder; if it exists and the user did not name it, add a number to its name."""
     for n in itertools.count(1):
         made = folder if n == 1 else folder.with_name(f"{folder.name}-{n}")
         try:
@@ -220,10 +220,10 @@ def _made(folder: Path, named: bool) -> Path:
 
 @contextlib.contextmanager
 def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C, SIGTERM and the end of a terminal into a request that the loop polls; a second Ctrl-C interrupts.
+    """Turn Ctrl-C, SIGTERM and a closing terminal into a request that the loop polls; a second Ctrl-C interrupts.
 
     Args:
-        patient: ignore a second Ctrl-C, which `torchrun` sends after that of the terminal, and keep the handlers
+        patient: ignore a second Ctrl-C, which `torchrun` sends after the terminal's own, and keep the handlers
             afterwards: `torchrun` sends SIGTERM when another process has died, which this one still has to report.
     """
     asked: list[int] = []
@@ -232,14 +232,14 @@ def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
         if asked and number == signal.SIGINT and not patient:
             raise KeyboardInterrupt
         if number == signal.SIGINT and not patient:
-            with contextlib.suppress(OSError):  # unlike print this may come in the middle of a print
+            with contextlib.suppress(OSError):  # unlike print, this is safe in the middle of a print
                 os.write(2, b"\nstopping: this step ends and is saved; Ctrl-C again would lose what is not saved yet\n")
         asked.append(number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
-    for name in ("SIGHUP", "SIGBREAK"):  # Windows has none of the first, and only Windows the other, Ctrl-Break
+    for name in ("SIGHUP", "SIGBREAK"):  # SIGHUP is missing on Windows; SIGBREAK (Ctrl-Break) exists only there
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it on purpose
             numbers.append(number)
     previous = {number: signal.signal(number, ask) for number in numbers}
     try:

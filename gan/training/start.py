@@ -31,7 +31,7 @@ from gan.watching.health import Probe
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """A run that is ready to train: its training time so far, and `time.perf_counter()` from before its preparation."""
+    """A run ready to train, with its training time so far and `time.perf_counter()` from before its preparation."""
 
     run: Run
     state: TrainingState
@@ -46,17 +46,17 @@ class Ready:
 def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
     """Begin or resume a run, and lock its folder against other processes until the end.
 
-    What the user typed wins over what is chosen. The machine is measured with the two halves of a step.
+    Typed options take precedence over chosen ones. The two halves of a step serve to measure the machine.
 
     Yields:
-        The run; None where it has finished already.
+        The run; None if it has already finished.
 
     Raises:
-        UserError: something is missing, does not fit, or memory does not suffice.
+        UserError: something is missing or does not fit, or there is not enough memory.
     """
     path = checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
     lock = run_lock(path.parent) if path is not None and os.path.isfile(path) else contextlib.nullcontext()
-    with lock:  # whoever trains it may be about to save
+    with lock:  # another process that trains the run may be about to save
         since = time.perf_counter()
         found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
         config, content, folder = ranks.broadcast(found)
@@ -98,7 +98,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
 
 
 def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ranks, path: Path) -> Faces:
-    """Open the faces, packed by the first process of each machine.
+    """Open the faces, which the first process of each machine packs.
 
     Raises:
         DataError: another machine has other faces.
@@ -132,7 +132,7 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Choose config, precision and whether to compile; a resumed run keeps them on a device of the same kind."""
+    """Return config, precision and whether to compile; a resumed run keeps them on a device of the same kind."""
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
@@ -150,7 +150,7 @@ def choose_options(
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
-    """Open this process's part of the batches; say how many faces there are."""
+    """Open this process's part of the batches, and print how many faces there are."""
     config, ranks, n = run.config, run.ranks, len(faces.training)
     processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
     held_out = f"{len(faces.all_held_out):,} held out"
@@ -165,10 +165,10 @@ def open_batches(run: Run, faces: Faces) -> Batches:
 def open_state(
     run: Run, typed: Mapping[str, Any], content: Mapping[str, Any] | None, path: Path
 ) -> tuple[TrainingState, float]:
-    """The state of a resumed run, from its checkpoint's content, or of a new one; and its training time so far."""
+    """Return the state of a new run, or of a resumed one from its checkpoint, and its training time so far."""
     state = TrainingState(run.config, run.device)
     if content is None:
-        if run.ranks.first:  # the others begin with the first one's weights
+        if run.ranks.first:  # the other processes receive the first one's weights
             state.take_weights(run.config, run.device)
         return state, 0.0
     state.load(content, path)
@@ -180,11 +180,11 @@ def open_state(
 
 @contextlib.contextmanager
 def open_folder(run: Run, new: bool) -> Iterator[None]:
-    """Make a new run's folder and lock it; write config.json."""
+    """Create and lock the folder of a new run; write config.json."""
     new, folder = new and run.ranks.first, run.folder
     lock = run_lock(folder, True, run.config.run is not None) if new else contextlib.nullcontext(folder)
     with lock as run.folder:
-        if run.folder != folder:  # begun by another process in the same second
+        if run.folder != folder:  # another process started a run in the same second
             show(f"run: {run.folder}")
         if run.ranks.first:
             run.write_config()
@@ -192,7 +192,7 @@ def open_folder(run: Run, new: bool) -> Iterator[None]:
 
 
 def in_words(error: Exception, config: TrainConfig, device: torch.device) -> ConfigError | None:
-    """Say what to do about an error of torch's compiler, or of memory; None for other errors."""
+    """Explain an error of torch's compiler or a lack of memory to the user; return None for other errors."""
     if failed_to_compile(error):
         why = str(error).strip().splitlines()[0]
         return ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile")

@@ -22,7 +22,7 @@ Network = Literal["d", "g"]  # the discriminator, or the generator
 
 
 def due(step: int, every: int) -> bool:
-    """Return True in every `every`-th step; never for 0."""
+    """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
     return every > 0 and step % every == 0
 
 
@@ -37,7 +37,7 @@ class WrappedNetworks:
 
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
-        """Wrap the networks of a run; their weights stay the state's."""
+        """Wrap the networks of a run. The weights remain those of the state."""
         generator, discriminator, encode = state.generator, state.discriminator, state.discriminator.encode
         if run.compiled:  # in one process only
             generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
@@ -48,14 +48,14 @@ class WrappedNetworks:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Faces or samples as the discriminator receives them."""
+    """Real or generated faces as the discriminator receives them."""
 
     images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
-    features: list[Tensor]  # of them, by the discriminator's encoder
-    classes: Tensor  # of the faces, and of the samples beside them, (n, K)
+    features: list[Tensor]  # the features of the images by the discriminator's encoder
+    classes: Tensor  # (n, K); generated faces have the classes of the real faces beside them
 
     def detach(self) -> View:
-        """The same without the graph that leads back to the generator."""
+        """Return the same view without the graph that leads back to the generator."""
         return View(self.images.detach(), [features.detach() for features in self.features], self.classes)
 
 
@@ -67,19 +67,19 @@ class Step:
     state: TrainingState
     networks: WrappedNetworks
     monitor: Monitor
-    real: Tensor  # this process's faces, (n, C, S, S) in [-1, 1]
-    classes: Tensor  # of each, (n, K); K is 0 without classes
-    kept: tuple[View, View] | None = None  # faces and samples of the discriminator's step, for the generator's
+    real: Tensor  # real faces of this process, (n, C, S, S) in [-1, 1]
+    classes: Tensor  # their classes, (n, K); K is 0 without classes
+    kept: tuple[View, View] | None = None  # real and generated faces of the discriminator's step, for the generator's
 
     @property
     def shared(self) -> bool:
-        """True where both networks learn in this step, from the same samples."""
+        """Return whether both networks learn in this step, from the same samples."""
         config, step = self.run.config, self.state.step
         return config.share_samples and due(step, config.d_every) and due(step, config.g_every)
 
     @property
     def penalty_due(self) -> bool:
-        """True in every `penalty_every`-th of the discriminator's own steps."""
+        """Return whether a penalty is due: in every `penalty_every`-th step of the discriminator."""
         config = self.run.config
         return config.penalty != "none" and due(self.state.step // config.d_every, config.penalty_every)
 
@@ -89,12 +89,12 @@ class Step:
         return self.run.ranks.part(self.run.config.batch_size)
 
     def random(self, purpose: str, network: Network | None = None) -> np.random.Generator:
-        """The step's random numbers for a purpose; each network has its own unless both share the samples."""
+        """Return the step's random stream for a purpose; each network has its own unless both share the samples."""
         own = "" if network is None else "d_" if self.shared else f"{network}_"
         return latent.stream(self.run.config.seed, self.state.step, own + purpose, self.state.retries)
 
     def view(self, images: Tensor, network: Network, part: slice) -> View:
-        """Augment and encode a part of the batch for the step of `network`, faces and samples in the same way."""
+        """Augment and encode part of the batch for the step of `network`, real and generated faces alike."""
         config = self.run.config
         moves = draw_moves(
             self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour
@@ -103,19 +103,25 @@ class Step:
         return View(images, self.networks.encode(images), self.classes[part])
 
     def take(self, part: slice) -> tuple[View, View] | None:
-        """Hand over what was kept, if anything. A batch in parts has no memory for that, and is generated again."""
+        """Return the kept views, if any, and forget them.
+
+        For a part of a batch that is None: a batch in parts has no memory for them and is generated again.
+        """
         kept, self.kept = self.kept, None
         return kept if part == slice(0, len(self.real)) else None
 
 
-Half = Callable[[Step, list[slice]], None]  # the discriminator's or the generator's half of a step, on a batch's parts
-Halves = tuple[Half, Half]  # both, in the order in which they are taken
+Half = Callable[[Step, list[slice]], None]  # one network's half of a step, on the parts of a batch
+Halves = tuple[Half, Half]  # the discriminator's and the generator's, in the order in which they are taken
 
 
 def discriminate_pair(
     discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor], real: View, fake: View, apart: bool
 ) -> tuple[Tensor, Tensor]:
-    """The logits of faces and of samples, in one batch, or with `apart` in two, where BatchNorm must not mix them."""
+    """Return the logits of real and generated faces, in one batch.
+
+    With `apart` they are two batches, so that BatchNorm does not mix them.
+    """
     if apart:
         return discriminate(discriminator, real), discriminate(discriminator, fake)
     both = View(
@@ -128,24 +134,24 @@ def discriminate_pair(
 
 
 def discriminate(discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor], view: View) -> Tensor:
-    """The logits of faces or samples."""
+    """Return the logits of real or generated faces."""
     return discriminator(view.images, view.features, view.classes)
 
 
 def weighted_penalty(
     step: Step, part: slice, real: View, fake: View, real_logits: Tensor, fake_logits: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The gradient penalty of the discriminator: of its own layers at images, of its heads at their features.
+    """Return the discriminator's gradient penalty: that of its own layers at images, and of its heads at features.
 
-    Taken at the faces and the detached samples of a part of the batch, whose logits come with their graph.
+    It is taken at the real and the detached generated faces of a part of the batch, whose logits come with their graph.
 
     Returns:
-        The weighted sum, a scalar; and the penalties by their names in log.jsonl.
+        The weighted sum, a scalar, and the penalties by their names in log.jsonl.
     """
     config, discriminator = step.run.config, step.state.discriminator
     (noise,) = _penalty_noise(step, "penalty", [real.images], part)
     plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
-    of_images = functools.partial(discriminator.plain, codes=real.classes)  # of faces and samples alike
+    of_images = functools.partial(discriminator.plain, codes=real.classes)  # the same for generated faces
     found = losses.gradient_penalties(config.penalty, of_images, real.images, plain[0], fake.images, plain[1], noise)
     total = config.penalty_weight * sum(found.values(), torch.zeros(()))
     if discriminator.projected is not None and config.head_penalty:
@@ -157,7 +163,7 @@ def weighted_penalty(
 
 
 def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
-    """Random numbers of the gradient penalties for a part of the batch; `like` are tensors (n, ...)."""
+    """Draw the noise of the gradient penalties for a part of the batch; `like` are tensors (n, ...)."""
     source = torch.Generator(step.run.device).manual_seed(int(step.random(purpose).integers(2**31)))
     drawn = [losses.penalty_noise(step.run.config.penalty, one, step.run.config.batch_size, source) for one in like]
     return [None if noise is None else noise[step.mine][part] for noise in drawn]
@@ -165,6 +171,6 @@ def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor], part: slice
 
 @torch.no_grad()
 def clip(discriminator: torch.nn.Module, size: float) -> None:
-    """Bring every weight into [-size, size], in place (Arjovsky et al. 2017, algorithm 1, line 7)."""
+    """Clip every weight to [-size, size], in place (Arjovsky et al. 2017, algorithm 1, line 7)."""
     for parameter in discriminator.parameters():
         parameter.clamp_(-size, size)
