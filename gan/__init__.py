@@ -1,4 +1,4 @@
-"""The parts that more than one entry point needs. This folder holds what its subfolders share.
+"""The parts that several entry points share; this folder itself holds what its subfolders share.
 
 For other programs: `from gan import Generator`, see `gan.play.api`.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import the generator when it is asked for: most modules here must do without torch."""
+    """Import the generator on first use, since most modules here must work without torch."""
     if name == "Generator":
         from gan.play.api import Generator
 

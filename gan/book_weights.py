@@ -1,7 +1,7 @@
-"""Weights that the book's program saved, netg_200.pth and netd_200.pth: raw state dicts, of both its editions.
+"""Weights saved by the book's program, netg_200.pth and netd_200.pth: raw state dicts, of both its editions.
 
-The files do not describe their networks, so the shapes of the weights tell. The first edition's discriminator ends in a
-sigmoid, which has no weights: its logits, and how they rank faces, are the same without it.
+The files do not describe their networks, so the options are inferred from the shapes of the weights. The first
+edition's discriminator ends in a sigmoid, which has no weights: logits and the ranking of faces are the same without.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(path: Path, example: str) -> Weights:
     """Read a state dict with the book's names, `main.0.weight`, ..., in the old or the new format of torch.save.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or something else; no code in it is run.
+        CheckpointError: the file is missing, damaged, or something else. No code in it is run.
     """
     try:
         path.open("rb").close()
@@ -38,7 +38,7 @@ def read(path: Path, example: str) -> Weights:
                 f"{path}: would unpack to far more than weights do, and stays packed; {EXPECTED} {example}"
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the old form
+            warnings.simplefilter("ignore")  # about the old format
             content = torch.load(path, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
@@ -46,7 +46,7 @@ def read(path: Path, example: str) -> Weights:
         raise CheckpointError(
             f"{path}: not weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"
         ) from error
-    except Exception as error:  # what torch raises on damaged files has no common type
+    except Exception as error:  # torch's errors for damaged files have no common type
         if out_of_memory(error):
             raise
         raise CheckpointError(f"{path}: damaged, or not weights at all; {EXPECTED} {example}") from error
@@ -54,20 +54,20 @@ def read(path: Path, example: str) -> Weights:
         raise CheckpointError(f"{path}: a checkpoint of this program; give it with --checkpoint, or --init to train on")
     if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):
         raise CheckpointError(f"{path}: not a plain state dict; {EXPECTED} {example}")
-    weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # module: DataParallel
+    weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # DataParallel adds it
     if not {name for name in weights if name.startswith("main.")} >= {"main.0.weight"}:
         names = ", ".join(list(weights)[:3]) or "nothing"
         raise CheckpointError(f"{path}: holds {names}, not main.0.weight, ...; {EXPECTED} {example}")
-    for name in [name for name in weights if name.endswith(".running_mean")]:  # torch counted no batches before 0.4.1
+    for name in [name for name in weights if name.endswith(".running_mean")]:  # torch before 0.4.1 counted no batches
         weights.setdefault(name.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
     return weights
 
 
 def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, Any], Weights | None, Weights | None]:
-    """Read the weights of generator, discriminator or both, and what they say of their networks.
+    """Read the weights of the generator, the discriminator or both, and infer their networks' options.
 
     Returns:
-        The fields of `ModelConfig` that the files decide; the generator's weights; the discriminator's weights.
+        The fields of `ModelConfig` that the files determine, the generator's weights, and the discriminator's weights.
 
     Raises:
         CheckpointError: a file cannot be used, or the two do not belong together.
@@ -107,19 +107,19 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
 
 
 def model_config(found: dict[str, Any]) -> ModelConfig:
-    """The networks' config from what the files decide; the rest as in the book."""
+    """Return the networks' config: the fields that the files determine, and the book's values for the rest."""
     rest = {"ngf": 64, "ndf": 64, "nz": 100, "d_norm": "batch", "to_rgb": "book"}
     return ModelConfig(**{**rest, **found})
 
 
 def _widths(widths: list[int]) -> dict[str, tuple[int, ...]]:
-    """The channels, coarse to fine, where they are not the usual ones."""
+    """Return the channels, coarse to fine, if they are not the usual ones."""
     usual = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
     return {} if widths == usual else {"widths": tuple(widths)}
 
 
 def _kernels(weights: Weights, path: Path) -> list[Tensor]:
-    """The weights of the convolutions, in order."""
+    """Return the weights of the convolutions, in order."""
     kernels = [weight for weight in weights.values() if weight.dim() == 4]
     if len(kernels) < 2:
         raise CheckpointError(f"{path}: {len(kernels)} convolutions, too few; {EXPECTED} netg_200.pth or netd_200.pth")
@@ -127,7 +127,7 @@ def _kernels(weights: Weights, path: Path) -> list[Tensor]:
 
 
 def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:
-    """The faces' size: 4 pixels, doubled by each convolution in between, and the step to full size."""
+    """Return the size of the faces: 4 pixels, doubled by each convolution in between, times the last step's factor."""
     factor = 3 if at_full_size.shape[-1] == 5 else 2
     size = 4 * 2 ** (len(kernels) - 2) * factor
     if size not in IMAGE_SIZES:

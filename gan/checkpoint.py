@@ -24,10 +24,10 @@ REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
 
 
 def save(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint of tensors, numbers, strings, lists and dicts: to a temporary name, flushed to disk, renamed.
+    """Write a checkpoint of tensors, numbers, strings, lists and dicts: to a temporary file, flushed to disk, renamed.
 
     Raises:
-        CheckpointError: it could not be written; what was at `path` is untouched.
+        CheckpointError: it could not be written; the file at `path` is untouched.
     """
     try:
         with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -42,12 +42,12 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
 def load(
     path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
 ) -> dict[str, Any]:
-    """Read a file of this program onto `device`, and check that it holds all that is required.
+    """Read a file of this program onto `device`, and check that it has all `required` entries.
 
-    With `hint` the error names the newest usable file beside it; to find that, all of them may be read.
+    With `hint`, an error names the newest usable file in the same folder, which may mean reading all of them.
 
     Raises:
-        CheckpointError: the file is missing, damaged, foreign, newer than this program, or holds code.
+        CheckpointError: the file is missing, damaged, foreign, newer than this program, or contains code.
     """
     try:
         return _read(path, device, required)
@@ -75,11 +75,11 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
                 f"{path}: would unpack to far more than weights do, and stays packed; use another file"
             )
         with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()  # torch does not compare the checksums
+            broken = archive.testzip()  # torch does not verify the checksums
         if broken is not None:
             raise CheckpointError(f"{path}: damaged, {broken} is not what was written; use another file")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it finds in foreign files
+            warnings.simplefilter("ignore")  # about the content of foreign files
             content = torch.load(path, map_location=device, weights_only=True)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise CheckpointError(
@@ -89,12 +89,12 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
         raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; use another file") from error
     except CheckpointError:
         raise
-    except pickle.UnpicklingError as error:  # torch refuses a pickle that calls anything but its own constructors
+    except pickle.UnpicklingError as error:  # torch refuses pickles that call anything but its own constructors
         raise CheckpointError(
             f"{path}: holds Python code or objects and was not loaded; expected tensors and numbers only. "
             "Use a file written by this program"
         ) from error
-    except Exception as error:  # what torch and zipfile raise on damaged files has no common type
+    except Exception as error:  # the errors of torch and zipfile for damaged files have no common type
         if out_of_memory(error):
             raise
         raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; use another file") from error
@@ -112,7 +112,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
 
 
 def _perhaps(path: Path) -> str:
-    """What may be meant by a path that is not there, as the end of a message."""
+    """Return a suggestion for a missing path, as the end of an error message."""
     if path.name == "released":
         return "; the released generator is for --init=released"
     runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
@@ -123,10 +123,10 @@ def _perhaps(path: Path) -> str:
 
 
 def checkpoints_in(run: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
+    """Return the checkpoints of a run, newest first."""
     found = []
-    for path in run.glob("[!.]*.pt"):  # hidden ones are half-written
-        with contextlib.suppress(OSError):  # a run in training deletes old ones
+    for path in run.glob("[!.]*.pt"):  # hidden files are half-written
+        with contextlib.suppress(OSError):  # a run in training deletes old files
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]
 
@@ -140,7 +140,7 @@ def _is_whole(path: Path, required: Sequence[str]) -> bool:
 
 
 def find(path: Path, names: tuple[str, ...]) -> Path:
-    """The checkpoint that a path means: a file, or the first of `names` in a run's folder.
+    """Return the checkpoint that a path means: the file itself, or the first of `names` in a run's folder.
 
     Raises:
         CheckpointError: the folder has none of them.
@@ -154,7 +154,7 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
 
 
 def newest_run(runs: Path = RUNS) -> Path:
-    """The run whose latest.pt was written last; a CheckpointError where there is none to go on with."""
+    """Return the run whose latest.pt is the newest; raise a CheckpointError if there is none."""
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
     if latest is None:
         raise CheckpointError(
@@ -165,10 +165,10 @@ def newest_run(runs: Path = RUNS) -> Path:
 
 
 def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], what: str, path: Path) -> None:
-    """Put weights of a checkpoint into a network.
+    """Load weights of a checkpoint into a network.
 
     Raises:
-        CheckpointError: names or shapes differ; names the first difference.
+        CheckpointError: names or shapes differ; the message gives the first difference.
     """
     own = module.state_dict()
     if not isinstance(weights, Mapping) or not all(isinstance(each, torch.Tensor) for each in weights.values()):

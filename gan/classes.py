@@ -1,7 +1,7 @@
-"""The classes of a run: their names, and which ones its faces have together. No files.
+"""The classes of a run: their names, and the combinations in which its faces have them. No file access.
 
-Labels come in columns, such as hair and eyes. A face's codes are one number a column: 0 where its class is not known,
-else the place of its class in the column's names.
+Labels come in columns, such as hair and eyes. A face's codes are one integer per column: 0 if its class is unknown,
+otherwise the index of its class in the column's names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from config import ConfigError, Vocabulary
 from gan.files import printable
 
 ROW, MOST_ROWS = 8, 16  # faces in a row of previews with classes, and most rows
-NAMED = 20  # classes that a message names at most
+NAMED = 20  # most classes that a message lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Classes:
     """The classes that a generator has learned.
 
     Args:
-        vocabulary: of each column its name, followed by its classes; empty without classes.
-        rows: the different codes of the faces, (U, K) integers.
-        counts: how many faces have each, (U,).
+        vocabulary: for each column its name, followed by its classes; empty without classes.
+        rows: the distinct combinations of codes among the faces, (U, K) integers.
+        counts: number of faces with each combination, (U,).
     """
 
     vocabulary: Vocabulary
@@ -38,12 +38,12 @@ class Classes:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, codes: np.ndarray) -> Classes:
-        """Count the codes (N, K) of some faces."""
+        """Count the combinations in the codes (N, K) of some faces."""
         return cls(vocabulary, *np.unique(codes, axis=0, return_counts=True)) if vocabulary else NONE
 
     @classmethod
     def restored(cls, content: Mapping[str, Any]) -> Classes:
-        """Read them from a checkpoint's content; a ValueError where they are none."""
+        """Read the classes from a checkpoint's content; raise a ValueError if they are invalid."""
         if (known := content.get("classes")) is None:
             return NONE
         vocabulary = content["model"]["vocabulary"]
@@ -55,16 +55,16 @@ class Classes:
         return cls(vocabulary, rows, counts)
 
     def content(self) -> dict[str, Any]:
-        """What a checkpoint says of them."""
+        """Return the classes as the part of a checkpoint from which `restored` reads them."""
         if not self.vocabulary:
             return {}
         return {"classes": {"rows": torch.from_numpy(self.rows), "counts": torch.from_numpy(self.counts)}}
 
     def of_seeds(self, seeds: Sequence[int], asked: Mapping[int, int] | None = None) -> np.ndarray:
-        """Codes for the faces of given seeds, drawn as often as faces have them: (N, K).
+        """Draw codes for the faces of given seeds, (N, K), with the frequencies of the training faces.
 
-        `asked` fixes the code of some columns; the others are drawn among faces that have these, where there are any.
-        Each row depends on nothing but its seed, the classes and what is asked for.
+        `asked` fixes the code of some columns; the others are drawn among the faces that have those codes, if there are
+        any. Each row depends only on its seed, the classes and `asked`.
         """
         asked = asked or {}
         if not self.vocabulary:
@@ -81,36 +81,36 @@ class Classes:
         return codes
 
     def draw(self, random: np.random.Generator, n: int) -> np.ndarray:
-        """Codes of n random faces: (n, K)."""
+        """Draw codes for n random faces: (n, K)."""
         if not self.vocabulary:
             return np.zeros((n, 0), np.int64)
         return self.rows[np.searchsorted(np.cumsum(self.counts), random.integers(self.counts.sum(), size=n), "right")]
 
     def previewed(self) -> list[int]:
-        """The codes of the first column that have a row in a run's previews: of more than 16 the most frequent ones."""
+        """Return the codes of the first column that have a row in a run's previews: the 16 most frequent at most."""
         if not self.vocabulary:
             return []
         return sorted(sorted(range(1, len(self.vocabulary[0])), key=lambda code: -self.number(0, code))[:MOST_ROWS])
 
     def previews(self) -> tuple[list[int], np.ndarray]:
-        """The seeds and codes of a run's previews: seeds 0 to 63; with classes a row of seeds 0 to 7 for each."""
+        """Return the seeds and codes of a run's previews: seeds 0 to 63; with classes, seeds 0 to 7 for each."""
         if not self.vocabulary:
             return list(range(64)), np.zeros((64, 0), np.int64)
         rows = [self.of_seeds(range(ROW), {0: code}) for code in self.previewed()]
         return [seed for _ in rows for seed in range(ROW)], np.concatenate(rows)
 
     def number(self, column: int, code: int) -> int:
-        """How many faces have a class."""
+        """Return the number of faces that have a class."""
         return int(self.counts[self.rows[:, column] == code].sum())
 
     def parse(self, text: str) -> tuple[dict[int, int], dict[int, int]]:
-        """Read what a user asks for, `hair:blue,eyes:red`; where there is one column, its name may be left out.
+        """Parse the classes a user asks for, such as `hair:blue,eyes:red`. A single column's name may be left out.
 
         Returns:
-            The code by column; and the same for where `hair:blue..red` goes to.
+            The code by column; and the same for the end of ranges such as `hair:blue..red`.
 
         Raises:
-            ConfigError: a column or a class is not known, or a column is named twice.
+            ConfigError: a column or class is unknown, or a column is named twice.
         """
         columns = [names[0] for names in self.vocabulary]
         if not columns:
@@ -121,7 +121,7 @@ class Classes:
         before_columns = r",(?=\s*(?:" + "|".join(map(re.escape, columns)) + r")\s*:)"
         try:
             found = [self._asked(part) for part in re.split(before_columns, text, flags=re.IGNORECASE)]
-        except ConfigError:  # of names that hold no commas, and the one that is wrong is named
+        except ConfigError:  # assume that names hold no commas, so that the error names the invalid part
             found = [self._asked(part) for part in text.split(",") if part.strip()]
         for column, *_ in found:
             if [one for one, *_ in found].count(column) > 1:
@@ -129,7 +129,7 @@ class Classes:
         return {column: first for column, first, _ in found}, {column: last for column, _, last in found}
 
     def _asked(self, text: str) -> tuple[int, int, int]:
-        """One part of what a user asks for: the column, and the codes of the class where it begins and ends."""
+        """Parse one part of a user's request: return the column, and the codes at the start and end of its range."""
         text, columns = text.strip(), [names[0] for names in self.vocabulary]
         name, colon, wanted = (word.strip() for word in text.partition(":"))
         if len(columns) == 1 and (not colon or name.casefold() != columns[0].casefold()):
@@ -145,7 +145,7 @@ class Classes:
         return column, codes[0], codes[-1]
 
     def table(self) -> str:
-        """The columns, and their classes with how many faces had each, in lines."""
+        """List the columns and their classes as text, with the number of faces of each class."""
         lines = []
         for column, (name, *classes) in enumerate(self.vocabulary):
             shown = ", ".join(f"{printable(one)} {self.number(column, code):,}" for code, one in enumerate(classes, 1))
@@ -158,7 +158,7 @@ NONE = Classes((), np.zeros((1, 0), np.int64), np.ones(1, np.int64))
 
 
 def one_of(word: str, known: Sequence[str], what: str, option: str = "class") -> str:
-    """The one of some names that a word means, in capitals or not; a ConfigError where there is none."""
+    """Return the one of the known names that a word means, ignoring case; raise a ConfigError if there is none."""
     folded = {name.casefold(): name for name in known}
     if word in known or word.casefold() in folded:
         return word if word in known else folded[word.casefold()]

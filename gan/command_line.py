@@ -1,6 +1,6 @@
-"""Options -> config: types, suggestions, help and one-line errors. The only importer of fire.
+"""From options to config: types, suggestions, help and one-line errors. The only module that imports fire.
 
-Imports no torch, so that a wrong option is answered at once, before anything is created.
+It does not import torch, so that a wrong option is reported at once, before anything is created.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from config import (
 from gan.files import printable
 from gan.presets import PRESETS, resolve
 
-MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and still mean something without a value
-BARE = "True"  # their value then: `--resume` is `--resume=True`
+MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and are still valid without a value
+BARE = "True"  # their value in that case: `--resume` is `--resume=True`
 EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
@@ -70,7 +70,7 @@ INSTEAD_OF_WORDS = {
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 NUMBERS = tuple[int, ...]
-PLAIN = "sources"  # the field that takes the words that are not options: paths
+PLAIN = "sources"  # the field for words that are not options, which are paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
 
 
@@ -79,19 +79,19 @@ def command_line(
 ) -> None:
     """Run an entry point with the options of the command line.
 
-    `run` is called with the config and the options that were typed, by field name, converted. A `UserError`, from the
-    options or from anywhere in `run`, ends in one line on stderr and exit code 2. Ctrl-C that `run` let through ends in
-    exit code 130. Any other exception is a bug and keeps its traceback.
+    `run` is called with the config, and with the typed options by field name, converted. A `UserError`, from the
+    options or from anywhere in `run`, ends in one line on stderr and exit code 2. A Ctrl-C that `run` does not handle
+    ends in exit code 130. Any other exception is a bug and keeps its traceback.
 
     Raises:
         SystemExit: after an error, as above.
     """
     program = Path(sys.argv[0]).name
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by whoever started this, or there is no console
+        if getattr(sys, stream) is None:  # closed by the parent process, or there is no console
             setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names that this terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
@@ -107,7 +107,7 @@ def command_line(
     except UserError as error:
         message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         if speaks:
-            show(f"{program}: {printable(message)}", sys.stderr)  # it may hold names from somebody else's file
+            show(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
         sys.exit(2)
     except KeyboardInterrupt:
         show(f"{program}: interrupted", sys.stderr)
@@ -115,7 +115,7 @@ def command_line(
 
 
 def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
-    """Turn the words after the script's name into options, converted, by field name: only those that were typed.
+    """Parse the words after the script's name into converted options by field name, only those that were typed.
 
     Raises:
         ConfigError: a word is not an option, or a value does not fit its option's type.
@@ -142,7 +142,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"unexpected word {stray[0]!r}; {INSTEAD_OF_WORDS.get(stray[0], INSTEAD)}")
         return options
 
-    # fire reads the options from the signature: without the names in it `--noise` would arrive as ise=False.
+    # fire reads the options from the signature; without the names, `--noise` would arrive as ise=False.
     parameter = inspect.Parameter
     command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [
@@ -151,7 +151,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
             parameter("aliases", parameter.VAR_KEYWORD),
         ]
     )
-    # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'), serialize keeps it from printing the result.
+    # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'); serialize keeps it from printing the result.
     texts: dict[str, str] = fire.Fire(SetParseFn(str)(command), list(argv), serialize=lambda _: None)
     options = {ALIASES.get(name, name): text for name, text in texts.items()}
     typed = {name: convert(name, text, hints[name]) for name, text in options.items()}
@@ -159,10 +159,10 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> None:
-    """Refuse what fire would accept: repeated, unknown and valueless options, single dashes, its own separators.
+    """Reject words that fire would accept: repeated, unknown and valueless options, single dashes, its own separators.
 
     Raises:
-        ConfigError: a word is refused; names the first, and why.
+        ConfigError: a word is rejected; the message names the first, and the reason.
     """
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
@@ -183,15 +183,15 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> 
 
 
 def looks_like_option(word: str) -> bool:
-    """Return True where fire takes a word for an option, not for a value: -0.5 is a value."""
+    """Return whether fire takes a word for an option rather than a value: -0.5 is a value."""
     return re.match("--|-[a-zA-Z]", word) is not None
 
 
 def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str, bool]:
-    """Find the field that an option, with its dashes, stands for; and whether it is the `--no` form.
+    """Find the field of a typed option, given with its dashes; also return whether it is the `--no` form.
 
     Raises:
-        ConfigError: there is no such option; names the nearest, or `listing`, the option that lists all.
+        ConfigError: there is no such option; the message names the nearest, or `listing`, the option that lists all.
     """
     fields = {name: (name, False) for name in hints}
     fields |= {alias: (name, False) for alias, name in ALIASES.items() if name in hints}
@@ -210,9 +210,9 @@ def convert(name: str, text: str, hint: Any) -> Any:
     """Convert a value to the type of its option.
 
     Args:
-        name: the option, for the message.
+        name: the option, for the error message.
         text: the value as typed. `None` unsets an option that may be unset.
-        hint: bool, int, float, str, Path, a tuple of int, a Literal of texts, or one of these `| None`.
+        hint: bool, int, float, str, Path, a tuple of int, a Literal of strings, or one of these `| None`.
 
     Raises:
         ConfigError: the value is empty or does not fit.
@@ -240,7 +240,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
         return tuple(int(number) for number in bare.split(","))
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)
-    except (ValueError, RuntimeError):  # RuntimeError: ~ and no home
+    except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
         raise ConfigError(f"--{name}: expected {KINDS[kind]}; {got}") from None
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"--{name}: expected a finite number; {got}")
@@ -250,7 +250,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
 
 
 def without_none(hint: Any) -> Any:
-    """Strip `| None` off a type."""
+    """Strip `| None` from a type."""
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return hint
     (kind,) = (part for part in typing.get_args(hint) if part is not type(None))
@@ -258,26 +258,26 @@ def without_none(hint: Any) -> Any:
 
 
 def is_bool(hint: Any) -> bool:
-    """Return True for a switch: --name and --noname."""
+    """Return whether an option is a switch, with the forms --name and --noname."""
     return without_none(hint) is bool
 
 
 def placeholder(hint: Any) -> str:
-    """The placeholder after `--name=` in the help."""
+    """Return the placeholder that the help shows after `--name=`."""
     kind = without_none(hint)
     return PLACEHOLDERS[kind] if kind in PLACEHOLDERS else "|".join(typing.get_args(kind))
 
 
 def types_of(config_type: type) -> dict[str, Any]:
-    """The type of every option of a config, by name."""
+    """Return the type of every option of a config, by name."""
     hints = typing.get_type_hints(config_type)
     return {name: hints[name] for name in options_of(config_type)}
 
 
 def help_text(config_type: type, program: str, width: int, whole: bool = False) -> str:
-    """Write the help for so many columns: usage, purpose, options with their types, meanings and defaults, examples.
+    """Format the help for `width` columns: usage, purpose, options with their types, meanings and defaults, examples.
 
-    Without `whole` the details of the recipe are left out.
+    Unless `whole`, leave out the details of the recipe.
     """
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8
@@ -313,7 +313,7 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
 
 
 def options_page() -> str:
-    """Write docs/options.md: every option of every entry point; `python -m benchmarks.options` puts it there."""
+    """Return the text of docs/options.md, all options of all entry points; `python -m benchmarks.options` writes it."""
     parts = [OPTIONS_INTRODUCTION]
     programs = "train.py", "generate.py", "evaluate.py", "prepare.py", "app.py", "export.py"
     for config_type, program in zip(EXAMPLES, programs, strict=True):
@@ -328,7 +328,7 @@ def options_page() -> str:
 
 
 def markdown_table(config_type: type, names: Sequence[str]) -> str:
-    """Write some options of a config as a table in Markdown; with the presets' values where it has presets."""
+    """Format some options of a config as a Markdown table, with the values of other presets if it has presets."""
     has_presets = config_type is TrainConfig
     heads = ["option", "default", *(["other presets"] if has_presets else []), "meaning"]
     rows = [heads, ["---"] * len(heads)]
@@ -345,14 +345,14 @@ def markdown_table(config_type: type, names: Sequence[str]) -> str:
 
 
 def heading(name: str, hint: Any) -> str:
-    """An option as the help shows it: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
+    """Return an option as the help shows it: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
     if is_bool(hint):
         return f"--[no]{name}"
     return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"
 
 
 def default_text(config_type: type, name: str) -> str:
-    """Write an option's default, and the presets' values where they differ: (default=64; book=256)."""
+    """Format an option's default, and the presets' values that differ from it: (default=64; book=256)."""
     default = getattr(config_type, name)
     defaults = [] if default is None else [f"default={as_typed(default)}"]
     if config_type is TrainConfig:
@@ -362,7 +362,7 @@ def default_text(config_type: type, name: str) -> str:
 
 
 def as_typed(value: Any) -> str:
-    """Write a default as a user would type it; a path in the program's own folder relative to it."""
+    """Format a default as a user would type it; a path in the program's own folder is relative to it."""
     root = Path(__file__).resolve().parents[1]
     if isinstance(value, Path) and value.is_relative_to(root):
         value = value.relative_to(root)
@@ -370,16 +370,16 @@ def as_typed(value: Any) -> str:
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Print a text; a reader that has left (`--help | head`, `python evaluate.py | head`) is not an error."""
+    """Print a text. It is not an error if the reader has closed the pipe (`--help | head`)."""
     to = sys.stdout if stream is None else stream
     try:
         print(text, file=to, flush=True)
-    except OSError:  # Python would try to flush again at its end and complain
+    except OSError:  # otherwise Python would flush again at exit and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
 
 
 def options_table(options: Mapping[str, Any]) -> str:
-    """The options of a run as a table in HTML, to be shown on a page."""
+    """Format the options of a run as an HTML table, for display on a page."""
     rows = "".join(
         f"<tr><td style='padding-right:1em'>{html.escape(str(name))}</td><td>{html.escape(str(value))}</td></tr>"
         for name, value in options.items()

@@ -1,4 +1,4 @@
-"""The machine: device, precision, memory. The only module that asks about hardware."""
+"""The machine: device, precision and memory. The only module that queries the hardware."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
     "out of memory",
-    "unable to find an engine",  # so cuDNN says that it has no room to work in
-    "could not create a primitive",  # so oneDNN says it on the CPU
+    "unable to find an engine",  # cuDNN's message when it has no memory to work in
+    "could not create a primitive",  # oneDNN's message on the CPU
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""Parts of error messages that mean that a device has no memory left."""
+"""Parts of error messages that mean that a device is out of memory."""
 
 
 def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
-    """The device to work on; says which in one line, and what is missing if a GPU was asked for but not found.
+    """Choose the device to work on; say in one line which, or what is missing if no GPU can be used.
 
     Args:
-        gpu: True asks for a GPU, False forbids it, None takes the best there is.
+        gpu: True asks for a GPU, False forbids it, None takes the best available device.
         say: receives the line.
 
     Returns:
-        CUDA (NVIDIA, AMD), Apple's or Intel's GPU where torch finds one, else the CPU.
+        CUDA (NVIDIA, AMD), Apple's or Intel's GPU if torch finds one, otherwise the CPU.
     """
-    # Once the discriminator wins, gradients fall below 1e-38, and the CPU computes such numbers 2 to 5 times slower.
+    # Once the discriminator wins, gradients fall below 1e-38, and CPUs compute such denormals 2 to 5 times slower.
     torch.set_flush_denormal(True)
     keep_memory()
     device, found = torch.device("cpu"), None
@@ -74,43 +74,43 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
 
 
 def has_cuda() -> bool:
-    """Return True where this build of torch supports NVIDIA or AMD GPUs."""
+    """Return whether this build of torch supports NVIDIA or AMD GPUs."""
     return torch.backends.cuda.is_built()
 
 
 def why_unfit(device: torch.device) -> str:
-    """Why torch cannot compute on a device that it has found, in its words; empty where it can.
+    """Return torch's reason why it cannot compute on a device that it has found; empty if it can.
 
-    A GPU that is too old for this build of torch is found too, and fails at the first computation.
+    torch also finds a GPU that is too old for this build, and fails at its first computation.
     """
     try:
         torch.ones(1, device=device).add(1).item()
     except RuntimeError as error:
-        return "" if out_of_memory(error) else str(error).strip().splitlines()[0]  # lack of memory is said later
+        return "" if out_of_memory(error) else str(error).strip().splitlines()[0]  # lack of memory is reported later
     return ""
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory that it frees, since it takes as much again in the next step.
+    """Keep the memory that this process frees, since the next step allocates as much again.
 
-    By default glibc gives large pieces back and the kernel fills each with zeros anew: about a tenth of a step's time
-    on a CPU. Elsewhere nothing changes.
+    By default glibc returns large blocks to the kernel, which fills each with zeros anew: about a tenth of a step's
+    time on a CPU. With other C libraries nothing changes.
     """
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library, or none to be found so
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library, or none found this way
         set_option = ctypes.CDLL(None).mallopt
         for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 2**26)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
             set_option(option, value)
 
 
 def give_back_memory() -> None:
-    """Give memory that is free now back to the system, once preparations are done. Only glibc can."""
-    gc.collect()  # lists of files, say, that refer to each other in a circle
+    """Return memory that is free now to the system, once preparations are done. Only glibc supports this."""
+    gc.collect()  # for example lists of files in reference cycles
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def describe(device: torch.device) -> str:
-    """The device in words, for people and for `config.json`."""
+    """Return the device in words, for people and for `config.json`."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)} (cuda)"
     if device.type == "cpu":
@@ -119,11 +119,11 @@ def describe(device: torch.device) -> str:
 
 
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
-    """Settle `auto`: bf16 where this device is fast at it, else fp32.
+    """Resolve `auto`: bf16 if this device is fast at it, otherwise fp32.
 
-    GPUs and x86 CPUs report their capabilities: with AMX bf16 doubles the speed, without AMX and AVX512-BF16 it is
-    slower. A CPU with AVX512-BF16 alone gains (AMD) or loses (Intel), and some report nothing: these are measured for
-    about a second, which other programs can disturb.
+    GPUs and x86 CPUs report their capabilities: with AMX, bf16 doubles the speed; without AMX and AVX512-BF16 it is
+    slower. A CPU with AVX512-BF16 alone gains (AMD) or loses (Intel), and some CPUs report nothing: these are measured
+    for about a second, which other programs can disturb.
     """
     if asked != "auto":
         return asked
@@ -137,14 +137,14 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
 
 
 def _capabilities() -> Mapping[str, Any]:
-    """The CPU's capabilities by name; empty where torch is too old to say."""
+    """Return the CPU's capabilities by name; empty if torch is too old to report them."""
     return getattr(torch.cpu, "get_capabilities", dict)()
 
 
 def _bf16_is_faster(rounds: int = 8) -> bool:
     """Measure whether forward and backward passes of typical convolutions on the CPU are clearly faster in bf16.
 
-    Both are timed in turn and the least times compared: other programs can only make a round slower.
+    Both are timed in turn, and their best times compared: other programs can only make a round slower.
     """
     convs = nn.Sequential(nn.Conv2d(64, 128, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(128, 64, 4, 2, 1))
     convs = place(convs, torch.device("cpu"))
@@ -162,25 +162,25 @@ def _bf16_is_faster(rounds: int = 8) -> bool:
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Compute in bf16 inside, where `precision` says so."""
+    """Return a context that computes in bf16 if `precision` says so."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def place(module: M, device: torch.device) -> M:
-    """Move a network to `device`, in its `layout`."""
+    """Move a network to `device`, in the memory format of `layout`."""
     return module.to(device, memory_format=layout(device))  # pyright: ignore[reportCallIssue]
 
 
 def layout(device: torch.device) -> torch.memory_format:
-    """The layout of networks and images in memory: channels-last, 10 to 15 % faster convolutions, same numbers.
+    """Return the memory format of networks and images: channels-last, 10 to 15 % faster convolutions, same numbers.
 
-    Not on Apple's GPUs, where BatchNorm went wrong on such maps in some of the versions of torch that are allowed.
+    Apple's GPUs are excluded: with some of the supported versions of torch, BatchNorm gave wrong results on such maps.
     """
     return torch.contiguous_format if device.type == "mps" else torch.channels_last
 
 
 def compile_fixed(work: C) -> C:
-    """torch.compile for fixed shapes: each shape gets code of its own."""
+    """Compile with torch.compile for fixed shapes: each shape gets its own code."""
     return cast(C, torch.compile(work, dynamic=False))
 
 
@@ -206,7 +206,7 @@ class Adam(torch.optim.Adam):
 
 
 def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.device) -> torch.optim.Adam:
-    """Adam, fused into one kernel where torch has one for `device`."""
+    """Create an Adam optimizer, fused into one kernel if torch has one for `device`."""
     fused = device.type in ("cpu", "cuda", "mps", "xpu")
     return Adam(parameters, lr, betas, fused=fused or None)
 
@@ -223,29 +223,29 @@ def lay_out(optimizer: torch.optim.Optimizer) -> None:
 
 
 def drop_unfinished(optimizer: torch.optim.Optimizer) -> None:
-    """Delete Adam's state of weights for which its first step found no memory; the next step makes it again."""
+    """Delete incomplete Adam state, left where a first step ran out of memory; the next step creates it again."""
     for parameter in [parameter for parameter, kept in optimizer.state.items() if "exp_avg_sq" not in kept]:
         del optimizer.state[parameter]
 
 
 def has_room(device: torch.device, size: int) -> bool:
-    """Return True where `size` bytes of faces fit beside the training on a GPU: at most 40 % of what is free now."""
-    free_memory(device)  # what is kept for later use does not count as free
+    """Return whether `size` bytes of faces fit on a GPU beside the training: at most 40 % of what is free now."""
+    free_memory(device)  # cached memory does not count as free
     return device.type == "cuda" and size < 0.4 * torch.cuda.mem_get_info(device)[0]
 
 
 def free_memory(device: torch.device) -> None:
-    """Free the memory that torch keeps on a GPU for later use."""
+    """Free the GPU memory that torch caches."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager
 def enough_memory(otherwise: str) -> Iterator[None]:
-    """Turn lack of memory, on the CPU too, into a message.
+    """Turn a lack of memory, on the CPU too, into a message to the user.
 
     Raises:
-        ConfigError: there is not enough; says `otherwise`.
+        ConfigError: there is not enough memory; its message is `otherwise`.
     """
     try:
         yield
@@ -256,12 +256,12 @@ def enough_memory(otherwise: str) -> Iterator[None]:
 
 
 def failed_to_compile(error: BaseException) -> bool:
-    """Return True where `error` is from torch's compiler, as where no C++ compiler is installed."""
+    """Return whether `error` comes from torch's compiler, for example because no C++ compiler is installed."""
     return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return True where `error` says that a device, the CPU included, has no memory left."""
+    """Return whether `error` says that a device, including the CPU, is out of memory."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(words in text for words in NO_MEMORY)

@@ -1,4 +1,4 @@
-"""A small network that encodes what a face shows and how clean it is, for metrics and discriminators. Pure."""
+"""A small network that encodes the content of a face and how clean it is, for metrics and discriminators. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-SIZE = 96  # height and width of the faces that it was trained on, pixels
+SIZE = 96  # height and width of the faces that it was trained on, in pixels
 WIDTHS = 32, 48, 96, 192
 FEATURES = sum(WIDTHS[1:])
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Residual(nn.Module):
-    """Two convolutions whose result is added to what goes in: (N, C, S, S) -> the same."""
+    """Residual block of two convolutions: (N, C, S, S) -> the same shape."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -26,17 +26,17 @@ class Residual(nn.Module):
         self.norm2: nn.Module = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, S, S) -> the same."""
+        """Apply the block: (N, C, S, S) -> the same shape."""
         inner = self.norm1(self.conv1(x)).relu_()
         return self.norm2(self.conv2(inner)).add_(x).relu_()  # in place: on a CPU new memory costs more than the sum
 
 
 class Encoder(nn.Module):
-    """A small residual network that encodes what a face shows and how clean it is.
+    """A small residual network that encodes the content of a face and how clean it is.
 
     `benchmarks/encoder.py` trained it; docs/experiments.md says how far to trust it. Features come from three depths,
-    as means over the picture at 24, 12 and 6 pixels: the first see texture, the last content. They are standardised to
-    mean 0 and deviation 1 over the faces that it was trained on.
+    as means over the feature maps of 24, 12 and 6 pixels: the first encode texture, the last content. They are
+    standardised to mean 0 and standard deviation 1 over its training faces.
     """
 
     mean: Tensor
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
         self.register_buffer("deviation", torch.ones(FEATURES))
 
     def maps(self, faces: Tensor) -> list[Tensor]:
-        """(N, 3, S, S) in [-1, 1] -> feature maps at three depths, (N, 48, S/4, S/4) and so on."""
+        """Compute feature maps at three depths: (N, 3, S, S) in [-1, 1] -> (N, 48, S/4, S/4) and so on."""
         x, maps = faces, []
         for layer in self.body:
             x = layer(x)
@@ -62,16 +62,16 @@ class Encoder(nn.Module):
         return maps
 
     def depths(self, faces: Tensor) -> list[Tensor]:
-        """(N, 3, 96, 96) in [-1, 1] -> (N, 48), (N, 96), (N, 192), not standardised."""
+        """Average each feature map: (N, 3, 96, 96) in [-1, 1] -> (N, 48), (N, 96), (N, 192), not standardised."""
         return [seen.mean((2, 3)) for seen in self.maps(faces)]
 
     def forward(self, faces: Tensor) -> Tensor:
-        """(N, 3, 96, 96) in [-1, 1] -> (N, 336)."""
+        """Compute standardised features: (N, 3, 96, 96) in [-1, 1] -> (N, 336)."""
         return (torch.cat(self.depths(faces), 1) - self.mean) / self.deviation
 
 
 def fused(encoder: Encoder) -> Encoder:
-    """The same encoder in eval() with BatchNorm folded into the convolutions before it: a quarter faster on the CPU."""
+    """Fold BatchNorm into the convolutions of an encoder in eval mode, in place: a quarter faster on CPUs."""
     body = encoder.body
     for i, layer in enumerate(body):
         if isinstance(layer, nn.Conv2d):
@@ -83,7 +83,7 @@ def fused(encoder: Encoder) -> Encoder:
 
 
 def frozen(module: M, saved: bool = True) -> M:
-    """The same module with its weights as buffers: moved with it but not trained; in state dicts only if `saved`."""
+    """Turn a module's weights into buffers, in place: moved with it, not trained, in state dicts only if `saved`."""
     for part in module.modules():
         for name, weight in list(part.named_parameters(recurse=False)):
             delattr(part, name)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`; a killed process leaves such files behind
+LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`, which a killed process leaves behind
 # Seconds between attempts to rename on Windows, which fail while another program, say a virus scanner, reads the file.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
-HARMLESS, DENSEST = 64 * 2**20, 20  # bytes to which any zip may unpack, and times its own size: weights hardly shrink
+HARMLESS, DENSEST = 64 * 2**20, 20  # bytes, and times its size, that any zip may unpack to: weights hardly compress
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Provide a hidden name beside `path`; the file written there replaces `path` when the block succeeds.
 
-    If it fails, `path` is unchanged, and nothing is left behind. The name has the suffix of `path`. The folder is made.
+    If the block fails, `path` is unchanged and nothing is left behind. The hidden name has the suffix of `path`. The
+    folder is created.
 
     Raises:
-        OSError: the folder cannot be made, or the file not renamed.
+        OSError: the folder cannot be created, or the file not renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
@@ -32,12 +33,12 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         move(temporary, path)
     finally:
-        with contextlib.suppress(OSError):  # as where the folder is out of reach; must not hide the error
+        with contextlib.suppress(OSError):  # for example if the folder is unreachable; must not hide the error
             temporary.unlink()
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file or folder, in place of a file of that name; an OSError where it cannot be renamed."""
+    """Rename a file or folder, replacing a file of that name; raise an OSError if it cannot be renamed."""
     for wait in WAITS:
         with contextlib.suppress(PermissionError):
             source.replace(target)
@@ -47,7 +48,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8; what is not Unicode, as in some paths, is escaped.
+    """Write a text in UTF-8; characters that are not Unicode, as in some paths, are escaped.
 
     Raises:
         OSError: it cannot be written; `path` is unchanged.
@@ -57,7 +58,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def is_bomb(path: Path) -> bool:
-    """Whether a file is a zip that unpacks to far more than weights do; other files are none.
+    """Return whether a file is a zip that unpacks to far more than weights do.
 
     Raises:
         OSError, BadZipFile, ...: whatever `zipfile` raises for a damaged file.
@@ -69,7 +70,7 @@ def is_bomb(path: Path) -> bool:
 
 
 def as_word(path: Path | str) -> str:
-    """A path or another text for a command in a terminal, quoted where it holds blanks or special characters."""
+    """Return a path or other text as one word of a shell command, quoted if it has blanks or special characters."""
     text = str(path)
     if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
         return text
@@ -77,5 +78,5 @@ def as_word(path: Path | str) -> str:
 
 
 def printable(name: str) -> str:
-    """A file's name with tabs, line breaks and characters that cannot be printed escaped."""
+    """Escape tabs, line breaks and unprintable characters in a file's name."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

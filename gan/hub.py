@@ -19,9 +19,9 @@ INSTALL = "pip install -r requirements-extra.txt"
 
 
 def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[str, Any], card: str) -> None:
-    """Write a generator into a folder: its weights, what describes it, and its card in Markdown.
+    """Write a generator into a folder: its weights, its description, and its model card in Markdown.
 
-    A card that is there already stays: somebody may have completed it.
+    An existing card is not overwritten, since somebody may have completed it.
 
     Raises:
         ConfigError: the package safetensors is missing, or the folder has other files.
@@ -46,11 +46,11 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
 
 
 def read(path: Path, on: torch.device) -> dict[str, Any]:
-    """Read a generator that `write` has written, as the content of a checkpoint without a discriminator.
+    """Read a generator written by `write`, as the content of a checkpoint without a discriminator.
 
     Args:
-        path: its model.safetensors; config.json lies beside it.
-        on: the device of the weights.
+        path: its model.safetensors; config.json is in the same folder.
+        on: the device for the weights.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the package safetensors is missing.
@@ -80,7 +80,7 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
 
 
 def described(model: ModelConfig, images_seen: int, classes: Mapping[str, Any], digest: str) -> dict[str, Any]:
-    """What config.json says of a generator; `classes` as `gan.classes.Classes.content` gives them."""
+    """Return the content of config.json for a generator; `classes` come from `gan.classes.Classes.content`."""
     known = {name: {key: one.tolist() for key, one in counts.items()} for name, counts in classes.items()}
     return {
         "architectures": ["Generator"],
@@ -92,7 +92,7 @@ def described(model: ModelConfig, images_seen: int, classes: Mapping[str, Any], 
 
 
 def push(folder: Path, name: str, endpoint: str | None = None) -> str:
-    """Upload a folder to the hub, as the user who is logged in there; returns its address.
+    """Upload a folder to the hub as the logged-in user; return its address.
 
     `endpoint` is the address of another hub.
 

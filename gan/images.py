@@ -1,4 +1,4 @@
-"""Conversion between [-1, 1] and uint8, which only this module knows; grids and picture files."""
+"""Conversion between [-1, 1] and uint8, done only in this module; grids and picture files."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from torch import Tensor
 from gan.files import replacing
 
 FORMATS = ["PNG", "JPEG"]  # of the pictures that this program writes and reads again
-PREVIEWS = "step-????????.png"  # the names of a run's preview grids
-WAITING = 256  # most pictures that wait to be written
+PREVIEWS = "step-????????.png"  # pattern of the names of a run's preview grids
+WAITING = 256  # most pictures queued for writing
 FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
-SEEN = 384  # about the pixels of a side where people look at one face
-LAST = 2000  # milliseconds for which the last one stays
+SEEN = 384  # approximate side in pixels at which people look at a single face
+LAST = 2000  # additional milliseconds for which the last picture stays
 Picture = Image.Image
 
 
 def to_tensor(pixels: Tensor) -> Tensor:
-    """uint8 pixels (N, H, W, C) -> images (N, C, H, W) in [-1, 1], float32, channels-last in memory."""
+    """Convert uint8 pixels (N, H, W, C) to images (N, C, H, W) in [-1, 1], float32, channels-last in memory."""
     return pixels.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
 def to_pixels(images: Tensor) -> np.ndarray:
-    """Images (N, C, H, W) in [-1, 1] -> uint8 pixels (N, H, W, C), rounded, on the CPU."""
+    """Convert images (N, C, H, W) in [-1, 1] to uint8 pixels (N, H, W, C), rounded, on the CPU."""
     scaled = images.detach().float().add(1.0).mul_(127.5).round_().clamp_(0, 255)
     return scaled.to(torch.uint8).permute(0, 2, 3, 1).cpu().contiguous().numpy()
 
 
 def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.ndarray:
-    """Lay pictures (N, H, W, C) uint8, colour or grey, out in rows on white; by default as square as it gets.
+    """Lay out pictures (N, H, W, C) uint8, colour or grey, in rows on white; by default as square as possible.
 
     Returns:
         One picture (rows * (H + gap) + gap, columns * (W + gap) + gap, 3), uint8.
@@ -60,38 +60,38 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
 
 
 def picture(pixels: np.ndarray) -> Picture:
-    """One picture (H, W, C) uint8, colour or grey, as Pillow's."""
+    """Convert one picture (H, W, C) uint8, colour or grey, to Pillow's type."""
     return Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
 
 
 def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
     """Write one picture (H, W, C) uint8, colour or grey, in the format of the path's suffix; never half a file.
 
-    A PNG also gets texts, by keyword, see `text_of`.
+    A PNG also gets texts by keyword, see `text_of`.
 
     Raises:
-        OSError: the folder cannot be made or the file not written.
+        OSError: the folder cannot be created or the file not written.
     """
     texts = PngInfo()
     for keyword, value in (text or {}).items():
         texts.add_text(keyword, value)
     with replacing(path) as temporary:
-        # The quickest way of PNG that compresses: faces hardly have the repetitions that others search for.
+        # PNG's fastest way to compress: faces hardly have the repetitions that the slower ways look for.
         picture(pixels).save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
 
 
 def text_of(path: Path, keyword: str) -> str | None:
-    """The text that a PNG has for a keyword; None where it has none. An OSError where it cannot be read."""
+    """Return a PNG's text for a keyword, None if it has none; raise an OSError if the file cannot be read."""
     try:
         with Image.open(path, formats=FORMATS) as picture:
             found = picture.info.get(keyword) if picture.format == "PNG" else None
-    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow's for a damaged file
+    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # from a damaged file
         raise OSError(str(error)) from error
     return str(found) if isinstance(found, str) else None
 
 
 def load_picture(path: Path) -> np.ndarray:
-    """Read a picture: (H, W, 3) uint8; an OSError where it cannot be read."""
+    """Read a picture as (H, W, 3) uint8; raise an OSError if it cannot be read."""
     return np.asarray(_read(path))
 
 
@@ -99,21 +99,21 @@ def _read(path: Path) -> Image.Image:
     try:
         with Image.open(path, formats=FORMATS) as picture:
             return picture.convert("RGB")
-    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow's for a damaged file
+    except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # from a damaged file
         raise OSError(f"{path}: {error}") from error
 
 
 def encoded(pixels: np.ndarray) -> bytes:
-    """A picture (H, W, 3) uint8 as a JPEG file, to be put into a page."""
+    """Encode a picture (H, W, 3) uint8 as a JPEG file, for embedding in a page."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=88)
     return file.getvalue()
 
 
 class PictureWriter:
-    """Writes pictures in the background, one thread per core; memory does not grow with their number.
+    """Writes pictures in the background, one thread per core, with bounded memory.
 
-    Use it as a context: at its end all are written. An `OSError` is raised by a later `save` or at the end.
+    Use it as a context manager: on exit all pictures are written. An `OSError` is raised by a later `save` or on exit.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class PictureWriter:
         return self
 
     def save(self, pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
-        """Write a picture soon, see `save_picture`."""
+        """Queue a picture for writing, see `save_picture`."""
         self.waiting.append(self.threads.submit(save_picture, pixels, path, text))
         while len(self.waiting) > WAITING:
             self.waiting.popleft().result()
@@ -138,9 +138,8 @@ class PictureWriter:
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF loop. Pictures larger than 800 pixels are scaled down; those that cannot be read, or differ in size
-    from the last, are left out, and at most 60 are taken, evenly spaced. The film runs for so many seconds without the
-    last picture.
+    WebP and GIF loop. Pictures larger than 800 pixels are scaled down. Pictures that cannot be read, or differ in size
+    from the last, are left out, and at most 60 are used, evenly spaced. The film takes `seconds` plus a pause.
 
     Returns:
         The number of pictures.
@@ -159,7 +158,7 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
             if path.suffix.lower() == ".mp4":
                 pictures = itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each))
             _write_film(pictures, temporary, [each] * (len(places) - 1) + [each + LAST], Fraction(1000, each))
-    except (OSError, RuntimeError, ValueError) as error:  # the last two are of Pillow, of av
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError and ValueError come from av and Pillow
         whole = list(filter(is_picture, previews))
         if whole and len(whole) < len(previews):
             return save_film(whole, path, seconds)
@@ -168,30 +167,32 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
 
 
 def save_morph(faces: Sequence[np.ndarray], path: Path, fps: int) -> None:
-    """Write faces (H, W, C) uint8 as a film without an end, enlarged to 384 pixels, in the format of the path's suffix.
+    """Write faces (H, W, C) uint8 as a film, enlarged to about 384 pixels, in the format of the path's suffix.
+
+    WebP and GIF loop.
 
     Raises:
         OSError: the film cannot be written.
     """
-    unit = 10 if path.suffix.lower() == ".gif" else 1  # milliseconds in which the format counts
+    unit = 10 if path.suffix.lower() == ".gif" else 1  # the format's unit of time, in milliseconds
     ends = np.rint(np.arange(len(faces) + 1) * 1000 / fps / unit).astype(int) * unit
     try:
         with replacing(path) as temporary:
             pictures = (Image.fromarray(enlarged(face)) for face in faces)
             _write_film(pictures, temporary, np.diff(ends).tolist(), Fraction(fps))
-    except (RuntimeError, ValueError) as error:  # of av, of Pillow
+    except (RuntimeError, ValueError) as error:  # from av and Pillow
         raise OSError(str(error)) from error
 
 
 def enlarged(face: np.ndarray) -> np.ndarray:
-    """A face (S, S, C) uint8, several times as large, so that people see it well: (T, T, 3) uint8."""
+    """Enlarge a face (S, S, C) uint8 by a whole factor, for people to see it well: (T, T, 3) uint8."""
     picture = Image.fromarray(np.broadcast_to(face, (*face.shape[:2], 3)))
     times = max(1, round(SEEN / max(picture.size)))
     return np.asarray(picture.resize((times * picture.width, times * picture.height), Image.Resampling.LANCZOS))
 
 
 def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: list[int], rate: Fraction) -> None:
-    """Write pictures as a film that begins anew at its end; `rate`, in pictures per second, is for MP4."""
+    """Write pictures as a film, which loops unless it is MP4; only MP4 uses `rate`, in pictures per second."""
     if path.suffix.lower() == ".mp4":
         _save_mp4(pictures, path, rate)
         return
@@ -201,7 +202,7 @@ def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: list[
 
 
 def alike(pictures: Sequence[Path]) -> list[Path]:
-    """The picture files that have the size of the last one; files that are not pictures are left out."""
+    """Return the picture files that have the size of the last one; files that are not pictures are left out."""
     sizes: dict[Path, tuple[int, int]] = {}
     for path in pictures:
         with contextlib.suppress(OSError, Image.DecompressionBombError), Image.open(path, formats=FORMATS) as picture:
@@ -211,7 +212,7 @@ def alike(pictures: Sequence[Path]) -> list[Path]:
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a picture file can be read to its end."""
+    """Return whether a picture file can be read to its end."""
     try:
         _read(path)
         return True

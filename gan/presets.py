@@ -1,6 +1,6 @@
-"""Presets, and the options that a budget or few faces choose. An option typed by the user wins over all of them.
+"""Presets, and the options that a budget or a small set of faces chooses. Typed options take precedence over all.
 
-Imports no torch, so that a wrong option is answered at once.
+It does not import torch, so that a wrong option is reported at once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from config import RELEASED, C, ConfigError, Preset, TrainConfig
 
-RELEASED_NAME = Path("released")  # the released weights; a file or folder of that name is written `$PWD/released`
+RELEASED_NAME = Path("released")  # the released weights; write `$PWD/released` for a file or folder of that name
 NAMING = ("init", "checkpoint", "fake")  # options that accept that name
 
-# What the presets of the papers have in common: none of what came after them, and all faces.
+# Common to the presets of the papers: no later techniques, and all faces.
 _PLAIN: dict[str, Any] = {
     "ndf": 64,
     "projected": False,
@@ -65,19 +65,19 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "beta2": 0.9,
     },
 }
-"""Options by preset. An option typed by the user wins over its preset."""
+"""Options by preset. A typed option takes precedence over its preset."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Options for a budget on one class of machines; an option typed by the user wins."""
+    """Options for a budget on one class of machines; a typed option takes precedence."""
 
-    least_images: float  # images that the default networks see at least in the budget
+    least_images: float  # least number of images that the default networks see within the budget
     options: Mapping[str, Any]
-    expect: str  # what faces to expect, in words
+    expect: str  # the faces to expect, in words
 
 
-# Learning rates for long runs; the default ones suit short runs, docs/experiments.md.
+# Learning rates for long runs; the default ones suit short runs, see docs/experiments.md.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
     Plan(least_images=0, options={}, expect="rough faces, an eye broken in about half of them"),
@@ -95,21 +95,21 @@ PLANS = (
         expect="better faces than two CPU cores give in an hour; not measured on such a machine",
     ),
 )
-"""Plans by what the machine can do in the budget; the last row that fits is chosen.
+"""Plans by what the machine can do within the budget; the last one that fits is chosen.
 
-Expectations are of anime faces of 96 pixels, docs/experiments.md. The rates from 300,000 images on were measured with
-older networks, the faces were not.
+Expectations are for anime faces of 96 pixels, see docs/experiments.md. The rates from 300,000 images on were measured
+with older networks; the faces were not assessed.
 """
 
 
-# Options for training old weights further, with `--init`, on at most so many faces. With 400 faces they cost nothing
-# and bring little; for fewer their effect was not measured: docs/experiments.md.
+# Options for training old weights further, with `--init`, on at most FEW_FACES faces. With 400 faces they cost nothing
+# and gain little; for fewer their effect was not measured, see docs/experiments.md.
 FEW_FACES = 1000
 FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
-    """Build a config from the options the user typed, by name, over those of the preset, over the defaults.
+    """Build a config from typed options by name, which override those of the preset, which override the defaults.
 
     Raises:
         ConfigError: a value is out of range or does not fit another one.
