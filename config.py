@@ -1,6 +1,6 @@
-"""Options, each defined once with type, default, limits and meaning; and the errors that a user can meet.
+"""Options, each defined once with type, default, limits and meaning, and the errors that a user can meet.
 
-Imports nothing of the project and no torch, so that a wrong option is answered at once.
+It imports nothing of the project and no torch, so that a wrong option is reported at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLOURS = RELEASED.with_name("colours.pt")
 DIRECTIONS = RELEASED.with_name("directions.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
-SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; a folder of that name is written `$PWD/synthetic`
+SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; write `$PWD/synthetic` for a folder of that name
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
@@ -44,7 +44,7 @@ Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
 class UserError(Exception):
-    """Something the user can put right. Shown as one line: what was found, what was expected, what to do."""
+    """An error that the user can fix. Shown as one line: what was found, what was expected, what to do."""
 
 
 class ConfigError(UserError, ValueError):
@@ -56,15 +56,15 @@ class DataError(UserError):
 
 
 class CheckpointError(UserError):
-    """A checkpoint cannot be read, written, or does not fit what is asked of it."""
+    """A checkpoint cannot be read or written, or does not fit the request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Everything that decides the shapes of the two networks. Travels with their weights.
+    """Everything that determines the shapes of the two networks. Saved with their weights.
 
-    Fields are options of `TrainConfig`; in old files `to_rgb` may also be smooth. Defaults are the values of networks
-    whose files are older than the option.
+    The fields are options of `TrainConfig`; in old files `to_rgb` may also be smooth. The defaults are the values of
+    networks whose files are older than the option.
     """
 
     arch: Arch
@@ -85,29 +85,29 @@ class ModelConfig:
     blocks: int = 0
     modulated: bool = False
     lean: bool = False
-    vocabulary: Vocabulary = ()  # of each column of labels its name, followed by its classes
+    vocabulary: Vocabulary = ()  # for each label column its name, followed by its classes
 
     @property
     def last_factor(self) -> int:
-        """The factor of the last up-sampling: 3 where the size has one (96 = 4 * 2 * 2 * 2 * 3), else 2."""
+        """The factor of the last upsampling: 3 if the size is divisible by 3 (96 = 4 * 2 * 2 * 2 * 3), otherwise 2."""
         return 3 if self.image_size % 3 == 0 else 2
 
     @property
     def resolutions(self) -> tuple[int, ...]:
-        """Pixels of the feature maps before the last up-sampling: 4, 8, 16, 32 for faces of 96."""
+        """Sizes in pixels of the feature maps before the last upsampling: 4, 8, 16, 32 for faces of 96 pixels."""
         doublings = (self.image_size // self.last_factor // 4).bit_length()
         return tuple(4 * 2**i for i in range(doublings))
 
     @property
     def growing(self) -> tuple[int, int]:
-        """Pixels of the generator's first feature map, and the factor of its last up-sampling.
+        """The generator's first feature map in pixels, and the factor of its last upsampling.
 
-        The book's are 4 and, for faces of 96, 3; with doublings alone such a face grows 6-12-24-48-96.
+        The book's are 4 and, for faces of 96 pixels, 3; with doublings alone such a face grows 6-12-24-48-96.
         """
         return (6, 2) if self.growth == "doubling" and self.last_factor == 3 else (4, self.last_factor)
 
     def default_widths(self, width: int, most: int = 8) -> tuple[int, ...]:
-        """Channels at each of `resolutions` where none are given: twice as many a halving, up to `most` times."""
+        """Return the default channels at each of `resolutions`: doubled per halving, up to `most` times `width`."""
         finest = self.resolutions[-1]
         return tuple(width * min(most, finest // resolution) for resolution in self.resolutions)
 
@@ -115,7 +115,7 @@ class ModelConfig:
     def generator(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The generator's channels and residual blocks at each of its maps, coarse to fine.
 
-        One of `dcgan` has none at its first map: there a block soon outweighs z, and all faces become one.
+        With `dcgan` the first map has no block: there a block soon outweighs z, and all faces become one.
         """
         number, least = len(self.resolutions), self.growing[0]
         if self.arch == "resnet":
@@ -125,7 +125,7 @@ class ModelConfig:
 
     @property
     def discriminator(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The discriminator's, at each of `resolutions`."""
+        """The discriminator's channels and residual blocks at each of `resolutions`."""
         blocks = int(self.arch == "resnet")
         return self.widths or self.default_widths(self.ndf), self.depths or (blocks,) * len(self.resolutions)
 
@@ -141,7 +141,7 @@ RUN_BEFORE: Mapping[str, Any] = {
     "head_penalty": 0.0,
     "eval_metric": "fd",
 }
-"""The same for whole runs."""
+"""The same for the options of whole runs."""
 
 
 T = TypeVar("T")
@@ -152,20 +152,20 @@ class Option:
     """Properties of an option besides its name, type and default, which its field has."""
 
     meaning: str  # for the help and docs/options.md
-    ge: float | None = None  # least value of a number
-    le: float = math.inf  # greatest
-    choices: tuple[int, ...] = ()  # all that a number may be
-    later: bool = False  # it may differ when a run goes on; all others define it
-    detail: bool = False  # of the recipe: only --help_all shows it
+    ge: float | None = None  # smallest value of a number
+    le: float = math.inf  # largest value
+    choices: tuple[int, ...] = ()  # all values that a number may have
+    later: bool = False  # may differ when a run is resumed; all other options define the run
+    detail: bool = False  # a detail of the recipe, shown only by --help_all
 
 
 def option(default: T, meaning: str, **more: Any) -> T:
-    """A config field that is an option; `more` are arguments of `Option`. Users cannot set a field without it."""
+    """Create a config field that is an option; `more` are arguments of `Option`. Users cannot set other fields."""
     return dataclasses.field(default=default, metadata={"option": Option(meaning, **more)})
 
 
 def recipe(default: T, meaning: str, **more: Any) -> T:
-    """An option that is a detail of the recipe."""
+    """Create an option that is a detail of the recipe."""
     return option(default, meaning, detail=True, **more)
 
 
@@ -173,12 +173,12 @@ C = TypeVar("C", "TrainConfig", "GenerateConfig", "EvaluateConfig", "PrepareConf
 
 
 def options_of(config_type: type) -> dict[str, Option]:
-    """The options among the fields of a config, by name."""
+    """Return the options among the fields of a config, by name."""
     return {f.name: f.metadata["option"] for f in dataclasses.fields(config_type) if "option" in f.metadata}
 
 
 def check_numbers(config: C) -> None:
-    """Check every number of a config against what its option allows; a ConfigError names the first that fails."""
+    """Check every number of a config against its option's limits; a ConfigError names the first that fails."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
@@ -304,7 +304,7 @@ class TrainConfig:
         "the generator of dcgan has at most four times ngf channels, not eight times, and two blocks of half the width "
         "in place of each one: fewer broken eyes in the same time.",
     )
-    to_rgb: Literal["book", "slim"] = recipe(  # a file of before may say smooth
+    to_rgb: Literal["book", "slim"] = recipe(  # older files may say smooth
         "slim",
         "last layers of the generator: the book's one, which leaves a grid; or slim, smooth interpolation of few "
         "channels.",
@@ -417,13 +417,13 @@ class TrainConfig:
         None, "whenever this file is touched, the next step begins in the debugger.", later=True
     )
     vocabulary: Vocabulary = ()  # not an option: the classes that were found
-    eval_metric: Metric | None = None  # not an option: decides best.pt, settled when a run is first measured
+    eval_metric: Metric | None = None  # not an option: decides best.pt; settled when a run is first measured
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise ConfigError(f"--channels: must be 3 (colour) or 1 (grey); got {self.channels}")
         check_numbers(self)
-        if not (self.resume or self.init or self.netg_path or self.netd_path):  # else a file will say the size
+        if not (self.resume or self.init or self.netg_path or self.netd_path):  # otherwise a file has the sizes
             self.check_networks()
         if self.resume is not None and self.init is not None:
             raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
@@ -445,7 +445,7 @@ class TrainConfig:
             raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
 
     def check_networks(self) -> None:
-        """Check that `widths` and `depths` have a number for each resolution, and that `freeze` leaves one to learn."""
+        """Check that `widths` and `depths` have a number per resolution, and that `freeze` leaves a layer to train."""
         resolutions = self.model.resolutions
         for name, example in (("widths", self.model.default_widths(self.ngf)), ("depths", (1,) * len(resolutions))):
             numbers = getattr(self, name)
@@ -467,7 +467,7 @@ class TrainConfig:
 
     @property
     def epochs(self) -> float:
-        """Passes over the faces at most; infinite where minutes alone end the run."""
+        """The most passes over the faces; infinite if only a budget ends the run."""
         return self.max_epoch or (200 if self.budget is None else math.inf)
 
     @property
@@ -477,14 +477,14 @@ class TrainConfig:
 
     @property
     def model(self) -> ModelConfig:
-        """The part that decides the networks' shapes."""
+        """The part that determines the networks' shapes."""
         return ModelConfig(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelConfig)})
 
 
-LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess, and `generate.py` recolour
+LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess and `generate.py` can recolour
 VERBS = ("seeds", "like", "mix", "invert", "morph", "timelapse")  # options that each say what to generate
 MOST_SEEDS = 1_000_000  # in one call
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that `generate.py` can write
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -593,7 +593,7 @@ class GenerateConfig:
 
     @property
     def colours(self) -> dict[str, str]:
-        """The colours that are asked for, by what has them."""
+        """The requested colours, by label (hair or eyes)."""
         return {name: colour for name in LABELS if (colour := getattr(self, name)) is not None}
 
     @property
@@ -601,7 +601,7 @@ class GenerateConfig:
         """The seeds of the faces.
 
         Raises:
-            ConfigError: `seeds` does not say some.
+            ConfigError: `seeds` is malformed, or asks for too many faces.
         """
         if self.seeds is None:
             return range(self.seed, self.seed + self.gen_num)
@@ -784,12 +784,12 @@ class ExportConfig:
 
     @property
     def stored(self) -> Stored:
-        """How weights are stored."""
+        """The format in which weights are stored."""
         return self.weights or STORABLE[self.to][0]
 
     @property
     def place(self) -> Path:
-        """Where it is written."""
+        """The file or folder to write."""
         return self.out or Path(f"faces.{self.to}" if self.to != "safetensors" else "faces-hub")
 
 
@@ -798,9 +798,9 @@ STORABLE: Mapping[Format, tuple[Stored, ...]] = {
     "onnx": ("fp32", "fp16"),
     "safetensors": ("fp32",),
 }
-"""How weights can be stored, the first of which is usual."""
+"""Formats in which weights can be stored; the first is the default."""
 ALIASES = {"nogen": "gen_num", "class": "classes"}  # option names that stand for another one
-MEANT = {  # options of other programs, or of another entry point, and what they are here
+MEANT = {  # option names of other programs or entry points, and their equivalents here
     "lr": ("lr1", "lr2"),
     "batch": ("batch_size",),
     "epochs": ("max_epoch",),
@@ -809,7 +809,7 @@ MEANT = {  # options of other programs, or of another entry point, and what they
     "checkpoint": ("fake",),
     "data_path": ("real",),
 }
-# Options that may differ when a run is resumed; all others define it.
+# Options that may differ when a run is resumed; all others define the run.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
 
 RETIRED: Mapping[type, Mapping[str, str]] = {
@@ -826,12 +826,12 @@ RETIRED: Mapping[type, Mapping[str, str]] = {
     GenerateConfig: {"vis": "it was for training; leave it out, --gen_img has the faces"},
     PrepareConfig: {"cascade": "--detect takes the file; write --detect=FILE"},
 }
-"""Former options and choices, and what replaces them. Runs and checkpoints that have them still load."""
+"""Former options and choices, and their replacements. Runs and checkpoints that have them still load."""
 _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
 
 
 def restore(stored: Mapping[str, Any]) -> TrainConfig:
-    """Build a run's config from the plain values of its checkpoint, which may be older than some options.
+    """Build a run's config from the plain values in its checkpoint, which may be older than some options.
 
     Raises:
         TypeError: an option is unknown to this version.

@@ -1,7 +1,7 @@
-"""The two networks: z -> face and face -> logit.
+"""The two networks: latent -> face and face -> logit.
 
 Tensors in, tensors out: no device, no precision, no files. The shapes are those of the book's DCGAN
-(chapter 7 of 深度学习框架PyTorch：入门与实践; Radford et al. 2016), its modules in the book's order, so that
+(chapter 7 of 深度学习框架PyTorch：入门与实践; Radford et al. 2016), with modules in the book's order, so that
 its weights have the names `main.0.weight`, ... At 96 pixels the book's face grows 1-4-8-16-32-96, the default's
 1-6-12-24-48-96. `resnet` has residual blocks at the same resolutions, which the book suggests trying.
 """
@@ -22,15 +22,15 @@ from config import Arch, DEncoder, ModelConfig, Norm, ToRGB, Vocabulary
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
-FEW_PIXELS = 6  # maps of up to so many are upsampled and convolved plainly in bf16: 1.3 to 1.5 times as fast on CPUs
-LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their root mean square over anime faces
+FEW_PIXELS = 6  # largest maps that are upsampled and convolved plainly in bf16: 1.3 to 1.5 times as fast on CPUs
+LITE0_SCALES = 10.2, 9.1, 7.4  # divisors of EfficientNet-lite0's maps: their RMS over anime faces
 MIXED = 48, 64, 112  # channels of those maps after mixing
-HEAD_WIDTH = 64  # channels in the heads on them
-QUICKER = 10  # times the learning rate at which the generator learns its classes, whose vectors begin at zero
+HEAD_WIDTH = 64  # channels in the heads on those maps
+QUICKER = 10  # factor of the learning rate of the generator's class embeddings, which start at zero
 
 
 class Generator(nn.Module):
-    """z (N, nz), standard normal -> faces (N, C, S, S) in [-1, 1]."""
+    """Generator: latents (N, nz), standard normal -> faces (N, C, S, S) in [-1, 1]."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Generator(nn.Module):
         self.classes = embeddings(config.vocabulary, config.nz)
 
     def conditioned(self, z: Tensor, codes: Tensor | None) -> Tensor:
-        """Latents (N, nz), shifted by what was learned of their classes; codes (N, K) as in `gan.classes`."""
+        """Shift latents (N, nz) by the learned embeddings of their classes; codes (N, K) as in `gan.classes`."""
         shift = embedded(self.classes, codes)
         return z if shift is None else z + QUICKER * shift
 
@@ -63,7 +63,7 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Faces (N, C, S, S) in [-1, 1] -> logits, high for real. No sigmoid: the losses work on logits."""
+    """Discriminator: faces (N, C, S, S) in [-1, 1] -> logits, high for real. No sigmoid: the losses take logits."""
 
     projected: Projected | None
 
@@ -85,16 +85,16 @@ class Discriminator(nn.Module):
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
-        # With heads these alone tell classes: beside the plain logit, too, FD was a tenth higher (docs/experiments.md).
+        # Projected heads alone get the classes: with the plain logit too, FD was a tenth higher (docs/experiments.md).
         self.classes = embeddings(() if config.projected else config.vocabulary, widths[-1])
         self.projected = Projected(config.d_encoder, config.vocabulary) if config.projected else None
         self.patch = config.patch
 
     def forward(self, faces: Tensor, features: list[Tensor] | None = None, codes: Tensor | None = None) -> Tensor:
-        """Tell faces from samples: (N, C, S, S) -> (N,), or (N, 4) with projected heads, after the plain logit.
+        """Rate faces as real or generated: (N, C, S, S) -> (N,), or (N, 4): the plain logit and three projected heads.
 
-        With `patch` each head has a logit for each place of its map: (N, 4, P); the plain logit is repeated.
-        `features` are `encode(faces)`, if already known; `codes` their classes, (N, K), for a network that knows some.
+        With `patch` each head has a logit at each of P positions of its map: (N, 4, P); the plain logit is repeated.
+        `features` are `encode(faces)`, if already computed; `codes` are their classes, (N, K), if any.
         """
         logits = self.plain(faces, codes)
         if self.projected is None:
@@ -105,11 +105,11 @@ class Discriminator(nn.Module):
         return torch.cat([logits[:, None, None].expand(-1, 1, heads.shape[2]), heads], 1)
 
     def encode(self, faces: Tensor) -> list[Tensor]:
-        """The frozen encoder's features of faces; an empty list without an encoder."""
+        """Return the frozen encoder's features of faces; an empty list without an encoder."""
         return [] if self.projected is None else self.projected.encode(faces)
 
     def heads(self, codes: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
-        """The heads as functions of their feature maps: (N, C, R, R) -> logits (N, P), or (N,) without `patch`."""
+        """Return the heads as functions of feature maps: (N, C, R, R) -> logits (N, P), or (N,) without `patch`."""
         parts = [] if self.projected is None else zip(self.projected.heads, self.projected.classes, strict=True)
         return [functools.partial(_places, head, columns, self.patch, codes) for head, columns in parts]
 
@@ -120,7 +120,7 @@ class Discriminator(nn.Module):
             frozen(conv)
 
     def plain(self, faces: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Tell faces from samples without the projected heads: (N, C, S, S) -> (N,)."""
+        """Rate faces as real or generated without the projected heads: (N, C, S, S) -> (N,)."""
         return projection(self.main, self.classes, faces, codes).flatten()
 
 
@@ -130,7 +130,7 @@ def _places(head: nn.Module, columns: nn.Module, patch: bool, codes: Tensor | No
 
 
 def embeddings(vocabulary: Vocabulary, width: int) -> nn.ModuleList:
-    """For each column of labels a vector (width,) a class. All begin at zero; that of unknown classes stays there."""
+    """Create each label column's class embeddings (width,). All start at zero; that of unknown classes stays there."""
     columns = nn.ModuleList(nn.Embedding(len(names), width, padding_idx=0) for names in vocabulary)
     for vectors in columns.parameters():
         nn.init.zeros_(vectors)
@@ -138,16 +138,16 @@ def embeddings(vocabulary: Vocabulary, width: int) -> nn.ModuleList:
 
 
 def embedded(columns: nn.Module, codes: Tensor | None) -> Tensor | None:
-    """The sum of the vectors of some classes: codes (N, K) -> (N, width); None without classes."""
+    """Sum the embeddings of classes: codes (N, K) -> (N, width); None without classes."""
     of_columns = [] if codes is None else [vectors(codes[:, i]) for i, vectors in enumerate(columns.children())]
     return torch.stack(of_columns).sum(0) if of_columns else None
 
 
 def projection(layers: nn.Module, columns: nn.Module, x: Tensor, codes: Tensor | None) -> Tensor:
-    """Logits (N, 1, R, R) of the layers, and how well the maps before the last one suit the classes.
+    """Return the layers' logits (N, 1, R, R), plus how well the maps before the last layer match the classes.
 
-    The latter is a product with the vectors of these classes, at each place of the maps, or where the last layer leaves
-    one place with their mean (Miyato and Koyama 2018, "cGANs with projection discriminator").
+    The match is an inner product with the class embeddings at each position of the maps, averaged over positions if the
+    last layer leaves only one (Miyato and Koyama 2018, "cGANs with projection discriminator").
     """
     vectors = embedded(columns, codes)
     if vectors is None:
@@ -162,10 +162,9 @@ def projection(layers: nn.Module, columns: nn.Module, x: Tensor, codes: Tensor |
 class Projected(nn.Module):
     """Discriminator heads on a frozen encoder's features (Sauer et al. 2021, "Projected GANs converge faster").
 
-    The encoder is trained beforehand, so the generator learns at once what a face is and how faces differ. The rest of
-    the discriminator must see what the encoder is blind to, such as the finest texture. Kind lite0 is
-    EfficientNet-lite0, whose weights are a package and in no checkpoint; kind faces gets its weights from `load` or
-    from a checkpoint.
+    The encoder is pretrained, so the generator learns at once what a face is and how faces differ. The rest of the
+    discriminator must see what the encoder misses, such as the finest texture. Kind lite0 is EfficientNet-lite0, whose
+    weights come in a package and are in no checkpoint; kind faces gets its weights from `load` or from a checkpoint.
 
     Raises:
         ConfigError: the package is not installed.
@@ -183,35 +182,35 @@ class Projected(nn.Module):
             self.encoder, self.mixing = frozen(fused(Encoder().eval())), None
             widths, scales = WIDTHS[1:], torch.ones(len(WIDTHS) - 1)
         self.register_buffer("scales", scales)
-        maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings to a 16th of the face's size
+        maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings down to a 16th of the face's size
         self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
         self.classes = nn.ModuleList(embeddings(vocabulary, HEAD_WIDTH) for _ in self.heads)
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
-        """Load a trained `gan.encoder.Encoder`, with kind faces; `scales` are divisors of its three depths, (3,)."""
+        """Load a trained `gan.encoder.Encoder`, for kind faces; `scales` are divisors of its three depths, (3,)."""
         encoder = Encoder()
         encoder.load_state_dict(weights)
         self.encoder.load_state_dict(fused(encoder.eval()).state_dict())
         self.scales.copy_(scales)
 
     def encode(self, faces: Tensor) -> list[Tensor]:
-        """(N, C, S, S) in [-1, 1] -> the encoder's features at three depths: at S/4, S/8 and S/16 pixels."""
+        """Encode (N, C, S, S) in [-1, 1] into features at three depths, of S/4, S/8 and S/16 pixels."""
         maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))[-3:]
         scaled = [features / scale for features, scale in zip(maps, self.scales, strict=True)]
         return scaled if self.mixing is None else self.mixing(scaled)
 
     def forward(self, features: list[Tensor], codes: Tensor | None = None) -> Tensor:
-        """Features of N faces by `encode` -> (N, 3, P): the logits of each head at P = (S / 16)^2 places."""
+        """Map the features of N faces to (N, 3, P): the logits of each head at P = (S / 16)^2 positions."""
         parts = zip(self.heads, self.classes, features, strict=True)
         return torch.stack([projection(head, columns, depth, codes).flatten(1) for head, columns, depth in parts], 1)
 
 
 class Mixing(nn.Module):
-    """Fixed random mixing of an encoder's maps: of their channels, and of each map with the deeper ones.
+    """Fixed random mixing of an encoder's maps, both across channels and of each map with the deeper ones.
 
-    Without it the heads would use only the few most telling channels. With it they must use all, and fine places are
-    seen with their surroundings (Sauer et al. 2021, section 3.2). `widths` are the channels of the maps, finest first,
-    each twice the size of the next; `mixed` are the channels after mixing.
+    Without it the heads would rely on the few most discriminative channels. With it they must use all, and fine
+    positions are seen in context (Sauer et al. 2021, section 3.2). `widths` are the channels of the maps, finest first,
+    each map twice the size of the next; `mixed` are the channels after mixing.
     """
 
     def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
@@ -224,7 +223,7 @@ class Mixing(nn.Module):
         self.across, self.down = nn.ModuleList(across), nn.ModuleList(down)
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
-        """Maps (N, C, R, R) -> (N, D, R, R)."""
+        """Mix maps: (N, C, R, R) -> (N, D, R, R)."""
         mixed = [conv(features) for conv, features in zip(self.across, maps, strict=True)]
         for i in reversed(range(len(self.down))):
             around = interpolate(self.down[i](mixed[i + 1]), scale_factor=2, mode="bilinear")
@@ -233,7 +232,7 @@ class Mixing(nn.Module):
 
 
 def head(seen: int, width: int, halvings: int) -> nn.Sequential:
-    """(N, seen, R, R) -> logits (N, 1, ., .): convolutions with spectral norm, down to a 16th of the face's size."""
+    """Build a head (N, seen, R, R) -> logits (N, 1, ., .): spectrally normalised, down to a 16th of the face's size."""
     layers: list[nn.Module] = [spectral_norm(nn.Conv2d(seen, width, 3, 1, 1)), nn.LeakyReLU(0.2, True)]
     for _ in range(halvings):
         layers += [spectral_norm(nn.Conv2d(width, width, 4, 2, 1)), nn.LeakyReLU(0.2, True)]
@@ -242,7 +241,7 @@ def head(seen: int, width: int, halvings: int) -> nn.Sequential:
 
 
 def blocks(config: ModelConfig, width: int, depth: int) -> list[nn.Module]:
-    """The generator's residual blocks at one of its maps: (N, width, R, R) -> the same."""
+    """Build the generator's residual blocks at one of its maps: (N, width, R, R) -> the same shape."""
     layers, lean = list[nn.Module](), config.lean and config.arch == "dcgan"
     for _ in range(depth):
         layers += [GeneratorBlock(width, max(1, width // 2) if lean else width)]
@@ -251,7 +250,7 @@ def blocks(config: ModelConfig, width: int, depth: int) -> list[nn.Module]:
 
 
 def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
-    """The generator's layers that double the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
+    """Build the generator's layers that double the size: (N, width, R, R) -> (N, narrower, 2 R, 2 R)."""
     if config.arch == "dcgan":
         norm = [nn.BatchNorm2d(width), nn.ReLU(True)]
         if config.up == "nearest":
@@ -261,7 +260,7 @@ def grow(config: ModelConfig, width: int, narrower: int) -> list[nn.Module]:
 
 
 def shrink(arch: Arch, width: int, wider: int, norm: Norm) -> list[nn.Module]:
-    """The discriminator's layers that halve the size, mirroring `grow`: (N, width, 2 R, 2 R) -> (N, wider, R, R)."""
+    """Build the discriminator's layers that halve the size, as in `grow`: (N, width, 2 R, 2 R) -> (N, wider, R, R)."""
     bias = norm != "batch"
     if arch == "dcgan":
         return [*normed(nn.Conv2d(width, wider, 4, 2, 1, bias=bias), norm), nn.LeakyReLU(0.2, True)]
@@ -269,23 +268,23 @@ def shrink(arch: Arch, width: int, wider: int, norm: Norm) -> list[nn.Module]:
 
 
 class NearestConv(nn.ConvTranspose2d):
-    """Nearest-neighbour upsampling to twice the size and a 3x3 convolution: (N, C, R, R) -> (N, D, 2 R, 2 R).
+    """Nearest-neighbour upsampling by 2 and a 3x3 convolution: (N, C, R, R) -> (N, D, 2 R, 2 R).
 
-    A transposed convolution of kernel 4 and stride 2 has other weights for each of the four pixels that come from one,
-    and leaves chequerboards on flat ground; this layer cannot. It is nevertheless computed as a transposed convolution
-    whose kernel is the sum of four shifted ones, for less than half of the work (after Karras et al. 2018), except
-    where the maps are so small that summing the kernels takes longer than it saves.
+    A transposed convolution of kernel 4 and stride 2 has different weights for each of the four pixels that come from
+    one, and leaves checkerboard artifacts on flat areas; this layer cannot. It is still computed as a transposed
+    convolution, whose kernel is the sum of four shifted ones, for less than half of the work (after Karras et al.
+    2018), except where the maps are so small that summing the kernels costs more than it saves.
     """
 
     spread: Tensor
 
     def __init__(self, width: int, narrower: int) -> None:
         super().__init__(width, narrower, 3, bias=False)
-        once = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])  # a kernel plus the same, one further
+        once = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]])  # a kernel plus itself shifted by one
         self.register_buffer("spread", torch.kron(once, once), persistent=False)  # (16, 9)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """(N, C, R, R) -> (N, D, 2 R, 2 R)."""
+        """Upsample and convolve: (N, C, R, R) -> (N, D, 2 R, 2 R)."""
         if input.shape[-1] <= FEW_PIXELS and torch.is_autocast_enabled(input.device.type):
             return conv_transpose2d(interpolate(input, scale_factor=2), self.weight, padding=1)
         with torch.autocast(input.device.type, enabled=False):
@@ -294,19 +293,19 @@ class NearestConv(nn.ConvTranspose2d):
 
 
 class Modulation(nn.Linear):
-    """Lets z set gain and shift of each channel: (N, C, R, R), z (N, nz) -> (N, C, R, R).
+    """Self-modulation: z sets the gain and shift of each channel. (N, C, R, R), z (N, nz) -> (N, C, R, R).
 
-    Every map receives z directly (Chen et al. 2019, "On self modulation for GANs"); a deep generator
-    that receives z through the first map alone soon generates only a few kinds of faces.
+    Every map receives z directly (Chen et al. 2019, "On self modulation for GANs"). A deep generator that receives z
+    only through the first map soon generates only a few kinds of faces.
     """
 
     def __init__(self, nz: int, width: int) -> None:
         super().__init__(nz, 2 * width)
-        nn.init.normal_(self.weight, 0.0, 0.03)  # gains differ by 0.3 at 100 numbers in z
+        nn.init.normal_(self.weight, 0.0, 0.03)  # with nz = 100, gains then have a standard deviation of 0.3
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Modulate x."""
+        """Modulate x by z."""
         gain, shift = super().forward(z)[:, :, None, None].chunk(2, 1)
         return x * (1 + gain) + shift
 
@@ -316,7 +315,7 @@ class Shortcut(nn.Conv2d):
 
 
 class GeneratorBlock(nn.Module):
-    """Residual block, He et al. 2016 (identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU."""
+    """Residual block (He et al. 2016, identity mappings): x + two 3x3 convolutions, each after BatchNorm and ReLU."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -330,12 +329,12 @@ class GeneratorBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, width, R, R) -> the same."""
+        """Apply the block: (N, width, R, R) -> the same shape."""
         return x + self.branch(x)
 
 
 class DiscriminatorBlock(nn.Module):
-    """The mirror of `GeneratorBlock`, with the discriminator's normalisation and leaky ReLUs."""
+    """Counterpart of `GeneratorBlock`, with the discriminator's normalisation and leaky ReLUs."""
 
     def __init__(self, width: int, norm: Norm) -> None:
         super().__init__()
@@ -349,17 +348,17 @@ class DiscriminatorBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, width, R, R) -> the same."""
+        """Apply the block: (N, width, R, R) -> the same shape."""
         return x + self.branch(x)
 
 
 def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Module]:
-    """The generator's last layers: `width` channels at S / factor pixels -> the face's `channels` at S.
+    """Build the generator's last layers: `width` channels at S / factor pixels -> the face's `channels` at S.
 
     The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which leaves a
-    grid of speckle (Odena et al. 2016). `smooth` brings fewer channels to full size by bilinear interpolation, which
+    grid of speckles (Odena et al. 2016). `smooth` brings fewer channels to full size by bilinear interpolation, which
     treats every pixel alike, and adds a nonlinearity there, so that edges need not follow the coarse grid. `slim` does
-    the same for less: half the channels, and the norm where there are fewer pixels.
+    the same at lower cost: with half as many channels, and the norm at the lower resolution.
     """
     if kind == "book":
         return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]
@@ -375,7 +374,7 @@ def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Modul
     few = max(1, width // 4)
     return [
         nn.Conv2d(width, few, 1, bias=False),
-        nn.BatchNorm2d(few),  # before the interpolation, where it has fewer pixels to look at
+        nn.BatchNorm2d(few),  # before the interpolation, where there are fewer pixels to normalise
         nn.Upsample(scale_factor=factor, mode="bilinear"),
         nn.LeakyReLU(0.2, True),
         nn.Conv2d(few, channels, 3, 1, 1, bias=False),
@@ -383,22 +382,22 @@ def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Modul
 
 
 def _book_kernel(factor: int) -> tuple[int, int, int]:
-    """Kernel, stride and padding at full size, for both networks."""
+    """Return kernel size, stride and padding of the book's layer at full size, for both networks."""
     return (5, 3, 1) if factor == 3 else (4, 2, 1)
 
 
 def normed(conv: nn.Conv2d, norm: Norm) -> list[nn.Module]:
-    """A convolution with its normalisation."""
+    """Return a convolution with its normalisation."""
     if norm == "batch":
         return [conv, nn.BatchNorm2d(conv.out_channels)]
     if norm == "spectral":
-        init_dcgan(conv)  # before: afterwards its weight is computed and cannot be set
+        init_dcgan(conv)  # first: afterwards the weight is computed and cannot be set
         return [spectral_norm(conv)]
     return [conv]
 
 
 def init_dcgan(module: nn.Module) -> None:
-    """Weights from N(0, 0.02), BatchNorm scales from N(1, 0.02), no biases: Radford et al. 2016, section 4, code."""
+    """Set weights to N(0, 0.02), BatchNorm scales to N(1, 0.02), biases to 0: Radford et al. 2016, section 4, code."""
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and not is_parametrized(module):
         nn.init.normal_(module.weight, 0.0, 0.02)
         if module.bias is not None:
@@ -409,9 +408,9 @@ def init_dcgan(module: nn.Module) -> None:
 
 
 def init_residual(module: nn.Module) -> None:
-    """Residual networks start as their shortcuts: the branches add nothing yet (Goyal et al. 2017, section 5.1).
+    """Start residual branches at zero, so that only the shortcuts act at first (Goyal et al. 2017, section 5.1).
 
-    Where a shortcut changes its width it keeps the size of its signal (He et al. 2015); N(0, 0.02) would let it fade.
+    A shortcut that changes the width keeps the scale of its signal (He et al. 2015); N(0, 0.02) would make it fade.
     """
     if isinstance(module, Shortcut) and not is_parametrized(module):
         nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
@@ -419,7 +418,7 @@ def init_residual(module: nn.Module) -> None:
         convs = [m for m in module.branch if isinstance(m, nn.Conv2d) and not is_parametrized(m)]
         for conv in convs:
             nn.init.kaiming_normal_(conv.weight, a=0.2)
-        if isinstance(last := module.branch[-1], nn.BatchNorm2d):  # which would rescale a convolution, unless it is 0
+        if isinstance(last := module.branch[-1], nn.BatchNorm2d):  # it would undo the convolution's scale
             nn.init.zeros_(last.weight)
-        elif convs:  # a spectral norm of 0 cannot be brought to 1
+        elif convs:  # a spectral norm of 0 cannot be normalised to 1
             nn.init.zeros_(convs[-1].weight)
