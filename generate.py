@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from config import CheckpointError, ConfigError, GenerateConfig
 from gan import images
-from gan.classes import ROW, one_of
+from gan.classes import ROW
 from gan.command_line import command_line
 from gan.device import choose_device, enough_memory
 from gan.files import printable
@@ -49,11 +49,12 @@ def generate(config: GenerateConfig) -> None:
         return
     until = dict[int, int]()
     of_seeds = (config.like or config.invert) is None and not re.search(r"[^\d\s,+-]", config.mix or config.morph or "")
-    learned = [names[0] for names in sampler.classes.vocabulary if of_seeds and names[0] in config.colours]
-    for name in learned:
-        if ".." not in config.colours[name]:
-            known = next(classes for column, *classes in sampler.classes.vocabulary if column == name)
-            one_of(config.colours[name], known, "colour", name)
+    classes = {names[0]: names[1:] for names in sampler.classes.vocabulary if of_seeds}
+    learned = [  # the other colours are directions
+        name
+        for name, colour in config.colours.items()
+        if name in classes and (colour.casefold() in map(str.casefold, classes[name]) or ".." in colour)
+    ]
     asked = ",".join(filter(None, [config.classes, *(f"{name}:{config.colours[name]}" for name in learned)]))
     if asked:
         sampler.asked, until = sampler.classes.parse(asked)

@@ -176,14 +176,14 @@ class Studio:
     def moved(self, face: Face, sliders: Mapping[str, float], recoloured: Mapping[str, str]) -> Face:
         """Return a face moved along sliders and recoloured.
 
-        A face with a seed is recoloured through the generator's classes, if it has classes of hair or eyes.
+        A face with a seed is recoloured through the generator's classes where it has one of that colour.
         """
         sliders = {slider: share for slider, share in sliders.items() if share}
         if not sliders and not recoloured:
             return face
         sampler, latent = face.sampler, face.latent
-        columns = [names[0] for names in sampler.classes.vocabulary]
-        known = [name for name in recoloured if name in columns]
+        classes = {names[0]: names[1:] for names in sampler.classes.vocabulary}
+        known = [name for name, colour in recoloured.items() if colour in classes.get(name, ())]
         if known and face.seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             of_classes = dataclasses.replace(sampler, asked={**face.asked, **codes})

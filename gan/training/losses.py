@@ -71,24 +71,28 @@ def exact_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> 
     """Return the mean squared norm of the discriminator's gradient at `images`, by double backward: a float32 scalar.
 
     This is R1 at real images and R2 at generated ones (Mescheder et al. 2018, eq. 9, without its factor of one half).
+    Of logits (N, P) it is the mean over positions, as far as each depends on other pixels.
     """
-    return _squared_slopes(discriminator, images).mean()
+    squared, positions = _squared_slopes(discriminator, images)
+    return (squared / positions).mean()
 
 
 def interpolated_penalty(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """Return the mean squared distance of the gradient norm from 1 (Gulrajani et al. 2017, eq. 3), by double backward.
 
-    The images are interpolated between real and generated ones.
+    The images are interpolated between real and generated ones. Of logits (N, P) it is the gradient of their mean.
     """
-    norm = (_squared_slopes(discriminator, images) + 1e-12).sqrt()  # the square root has no gradient at 0
+    squared, positions = _squared_slopes(discriminator, images)
+    norm = (squared / positions**2 + 1e-12).sqrt()  # the square root has no gradient at 0
     return (norm - 1).square().mean()
 
 
-def _squared_slopes(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """Return the squared gradient norm of each image's summed logits, differentiable: (N, C, H, W) -> (N,)."""
+def _squared_slopes(discriminator: Callable[[Tensor], Tensor], images: Tensor) -> tuple[Tensor, int]:
+    """Return the squared gradient norm of each image's summed logits, (N,), differentiable, and their number P."""
     images = images.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(discriminator(images).float().sum(), images, create_graph=True)
-    return gradient.float().square().sum((1, 2, 3))
+    logits = discriminator(images).float()
+    (gradient,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
+    return gradient.float().square().sum((1, 2, 3)), logits[0].numel()
 
 
 def approximate_penalty(
@@ -99,7 +103,7 @@ def approximate_penalty(
     For small s and standard normal n, (n . grad D)^2 has the squared norm of grad D as its mean, see `exact_penalty`.
 
     Args:
-        discriminator: images (N, C, H, W) -> logits (N,) or (N, P), over which the mean is taken.
+        discriminator: images (N, C, H, W) -> logits (N,) or (N, P); the mean is taken over positions, too.
         images: where to take the penalty.
         logits: the discriminator's logits at `images`, with their graph.
         noise: n, standard normal, of the shape of `images`.

@@ -190,6 +190,12 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_here: Com
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_colour_that_the_generator_has_no_class_of_is_a_direction(tmp_path: Path, run_here: Command) -> None:
+    done = run_here("generate.py", "--nogpu", "--nogen=2", "--eyes=orange")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "result.png").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -138,6 +138,18 @@ def test_exact_penalty_is_the_mean_over_images() -> None:
     assert penalty.item() == pytest.approx((12 + 108) / 2, rel=1e-6)
 
 
+def test_penalties_of_many_logits_an_image_are_means_over_them() -> None:
+    def slope(images: torch.Tensor) -> torch.Tensor:
+        return 3 * images.flatten(1)  # (N, P): each logit sees a pixel of its own
+
+    images = torch.randn(64, 1, 12, 12)
+    exact = exact_penalty(slope, images)
+    approximate = approximate_penalty(slope, images, slope(images), torch.randn(images.shape), 0.1)
+    assert exact.item() == pytest.approx(9)
+    assert approximate.item() == pytest.approx(9, rel=0.1)
+    assert interpolated_penalty(slope, images).item() == pytest.approx((3 / 12 - 1) ** 2)  # 144 slopes of 3 / 144
+
+
 def test_exact_penalty_pulls_the_parameters_of_the_discriminator() -> None:
     linear = Linear()
     (pull,) = torch.autograd.grad(exact_penalty(linear, torch.randn(5, 3, 2, 2)), linear.w)
