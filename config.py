@@ -28,7 +28,7 @@ SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; write `$PWD/s
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
-ToRGB = Literal["book", "smooth", "slim"]
+ToRGB = Literal["book", "smooth", "slim", "fine"]
 DEncoder = Literal["faces", "lite0"]
 Up = Literal["transposed", "nearest"]
 Growth = Literal["book", "doubling"]
@@ -79,6 +79,7 @@ class ModelConfig:
     depths: tuple[int, ...] | None = None
     projected: bool = False
     d_encoder: DEncoder = "faces"
+    d_enlarge: float = 1.0
     patch: bool = False
     up: Up = "transposed"
     growth: Growth = "book"
@@ -274,6 +275,13 @@ class TrainConfig:
         "the encoder: lite0, a package, trained on photographs; or faces, a small one that comes with the program and "
         "knows only anime faces.",
     )
+    d_enlarge: float = recipe(
+        1.0,
+        "with projected: the encoder sees faces enlarged so many times, and an eye at more places; takes longer. The "
+        "released generator had 1.5.",
+        ge=1,
+        le=4,
+    )
     patch: bool = recipe(
         True,
         "with projected: take the loss at each place of a face, so that a broken place counts in full; --nopatch takes "
@@ -304,10 +312,10 @@ class TrainConfig:
         "the generator of dcgan has at most four times ngf channels, not eight times, and two blocks of half the width "
         "in place of each one: fewer broken eyes in the same time.",
     )
-    to_rgb: Literal["book", "slim"] = recipe(  # older files may say smooth
+    to_rgb: Literal["book", "slim", "fine"] = recipe(  # older files may say smooth
         "slim",
-        "last layers of the generator: the book's one, which leaves a grid; or slim, smooth interpolation of few "
-        "channels.",
+        "last layers of the generator: the book's one, which leaves a grid; slim, smooth interpolation of few "
+        "channels; or fine, the same and a residual block at the face's full size, as the released generator has.",
     )
     loss: Loss = option(
         "rp",

@@ -18,7 +18,7 @@ from torch.nn.functional import conv_transpose2d, interpolate
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import is_parametrized
 
-from config import Arch, DEncoder, ModelConfig, Norm, ToRGB, Vocabulary
+from config import Arch, ModelConfig, Norm, Vocabulary
 from gan import imagenet
 from gan.encoder import WIDTHS, Encoder, frozen, fused
 
@@ -42,7 +42,7 @@ class Generator(nn.Module):
             layers += [Modulation(config.nz, narrower)] if config.modulated else []
         layers += blocks(config, widths[-1], depths[-1])
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(True)]
-        layers += [*to_rgb(config.to_rgb, widths[-1], config.channels, factor), nn.Tanh()]
+        layers += [*to_rgb(config, widths[-1], factor), nn.Tanh()]
         self.main = nn.Sequential(*layers)
         self.apply(init_dcgan)
         self.apply(init_residual)
@@ -87,7 +87,7 @@ class Discriminator(nn.Module):
         self.apply(init_residual)
         # Projected heads alone get the classes: with the plain logit too, FD was a tenth higher (docs/experiments.md).
         self.classes = embeddings(() if config.projected else config.vocabulary, widths[-1])
-        self.projected = Projected(config.d_encoder, config.vocabulary) if config.projected else None
+        self.projected = Projected(config) if config.projected else None
         self.patch = config.patch
 
     def forward(self, faces: Tensor, features: list[Tensor] | None = None, codes: Tensor | None = None) -> Tensor:
@@ -172,10 +172,10 @@ class Projected(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, kind: DEncoder, vocabulary: Vocabulary = ()) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        if kind == "lite0":
-            self.encoder = frozen(imagenet.load(kind, depths=4), saved=False)
+        if config.d_encoder == "lite0":
+            self.encoder = frozen(imagenet.load(config.d_encoder, depths=4), saved=False)
             self.mixing = frozen(Mixing(self.encoder.widths[1:], MIXED))
             widths, scales = MIXED, torch.tensor(LITE0_SCALES)
         else:
@@ -184,7 +184,8 @@ class Projected(nn.Module):
         self.register_buffer("scales", scales)
         maps = zip(widths, (2, 1, 0), strict=True)  # channels, and halvings down to a 16th of the face's size
         self.heads = nn.ModuleList(head(channels, HEAD_WIDTH, halvings) for channels, halvings in maps)
-        self.classes = nn.ModuleList(embeddings(vocabulary, HEAD_WIDTH) for _ in self.heads)
+        self.classes = nn.ModuleList(embeddings(config.vocabulary, HEAD_WIDTH) for _ in self.heads)
+        self.enlarge = config.d_enlarge
 
     def load(self, weights: Mapping[str, Tensor], scales: Tensor) -> None:
         """Load a trained `gan.encoder.Encoder`, for kind faces; `scales` are divisors of its three depths, (3,)."""
@@ -194,13 +195,18 @@ class Projected(nn.Module):
         self.scales.copy_(scales)
 
     def encode(self, faces: Tensor) -> list[Tensor]:
-        """Encode (N, C, S, S) in [-1, 1] into features at three depths, of S/4, S/8 and S/16 pixels."""
+        """Encode (N, C, S, S) in [-1, 1] into features at three depths, of S/4, S/8 and S/16 pixels.
+
+        With `d_enlarge` the encoder sees faces of so many times S pixels, and its features are as many times larger.
+        """
+        if self.enlarge > 1:
+            faces = interpolate(faces, size=16 * round(faces.shape[-1] * self.enlarge / 16), mode="bilinear")
         maps = self.encoder.maps(faces.expand(-1, 3, -1, -1))[-3:]
         scaled = [features / scale for features, scale in zip(maps, self.scales, strict=True)]
         return scaled if self.mixing is None else self.mixing(scaled)
 
     def forward(self, features: list[Tensor], codes: Tensor | None = None) -> Tensor:
-        """Map the features of N faces to (N, 3, P): the logits of each head at P = (S / 16)^2 positions."""
+        """Map the features of N faces to (N, 3, P): the logits of each head at the P positions of the deepest map."""
         parts = zip(self.heads, self.classes, features, strict=True)
         return torch.stack([projection(head, columns, depth, codes).flatten(1) for head, columns, depth in parts], 1)
 
@@ -352,32 +358,34 @@ class DiscriminatorBlock(nn.Module):
         return x + self.branch(x)
 
 
-def to_rgb(kind: ToRGB, width: int, channels: int, factor: int) -> list[nn.Module]:
-    """Build the generator's last layers: `width` channels at S / factor pixels -> the face's `channels` at S.
+def to_rgb(config: ModelConfig, width: int, factor: int) -> list[nn.Module]:
+    """Build the generator's last layers: `width` channels at S / factor pixels -> the face's C channels at S.
 
     The book's is one transposed convolution. With kernel 5 and stride 3 its kernels overlap unevenly, which leaves a
     grid of speckles (Odena et al. 2016). `smooth` brings fewer channels to full size by bilinear interpolation, which
     treats every pixel alike, and adds a nonlinearity there, so that edges need not follow the coarse grid. `slim` does
-    the same at lower cost: with half as many channels, and the norm at the lower resolution.
+    the same at lower cost: with half as many channels, and the norm at the lower resolution. `fine` adds a residual
+    block at the full size, modulated by z, which draws the thinnest lines.
     """
-    if kind == "book":
-        return [nn.ConvTranspose2d(width, channels, *_book_kernel(factor), bias=False)]
-    if kind == "smooth":
+    if config.to_rgb == "book":
+        return [nn.ConvTranspose2d(width, config.channels, *_book_kernel(factor), bias=False)]
+    if config.to_rgb == "smooth":
         half = max(1, width // 2)
         return [
             nn.Conv2d(width, half, 1, bias=False),
             nn.Upsample(scale_factor=factor, mode="bilinear"),
             nn.BatchNorm2d(half),
             nn.ReLU(True),
-            nn.Conv2d(half, channels, 3, 1, 1, bias=False),
+            nn.Conv2d(half, config.channels, 3, 1, 1, bias=False),
         ]
-    few = max(1, width // 4)
+    few, is_fine = max(1, width // 4), config.to_rgb == "fine"
     return [
         nn.Conv2d(width, few, 1, bias=False),
         nn.BatchNorm2d(few),  # before the interpolation, where there are fewer pixels to normalise
         nn.Upsample(scale_factor=factor, mode="bilinear"),
-        nn.LeakyReLU(0.2, True),
-        nn.Conv2d(few, channels, 3, 1, 1, bias=False),
+        nn.LeakyReLU(0.2, not is_fine),  # the block adds to its output
+        *([GeneratorBlock(few, few), Modulation(config.nz, few)] if is_fine else []),
+        nn.Conv2d(few, config.channels, 3, 1, 1, bias=False),
     ]
 
 

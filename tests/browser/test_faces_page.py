@@ -31,6 +31,7 @@ NETWORKS = {
         TINY, image_size=96, growth="doubling", up="nearest", blocks=24, modulated=True, lean=True
     ),
     "resnet": dataclasses.replace(TINY, arch="resnet", to_rgb="smooth", modulated=True),
+    "fine": dataclasses.replace(TINY, to_rgb="fine"),
     "grey": dataclasses.replace(TINY, channels=1),
     "classes": dataclasses.replace(TINY, vocabulary=KINDS),
 }

@@ -219,7 +219,7 @@ def test_home_folder_is_expanded() -> None:
         ("--novis_keep", "--vis_keep is gone: " + RETIRED[TrainConfig]["vis_keep"]),
         ("--loss=logistic", "--loss=logistic is gone: it is bce by another name; write --loss=bce"),
         ("--to_rgb smooth", "--to_rgb=smooth is gone: slim does the same for less time; write --to_rgb=slim"),
-        ("--to_rgb=smoth", "--to_rgb: expected one of book, slim; got 'smoth'"),
+        ("--to_rgb=smoth", "--to_rgb: expected one of book, slim, fine; got 'smoth'"),
         ("--cascade=a.xml", "unknown option --cascade; --help_all lists them all"),
     ],
 )
