@@ -70,7 +70,7 @@ def main() -> None:
 
 def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
     """Draw three faces, three rows each: unchanged, at both ends of every slider, with every hair and eye colour."""
-    latents = sampler.latents([3000, 3001, 3002]).cpu()
+    latents = sampler.latents([3008, 3017, 3020]).cpu()
     ways = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
     for column, (_, *known) in enumerate(found.guesser.vocabulary):
         ways += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
