@@ -47,11 +47,13 @@ class Classes:
         if (known := content.get("classes")) is None:
             return NONE
         vocabulary = content["model"]["vocabulary"]
+        if not all(isinstance(name, str) for names in vocabulary for name in names):
+            raise ValueError("the names of its classes are no text")
         rows, counts = (known[of].cpu().numpy() for of in ("rows", "counts"))
         sizes = np.array([len(classes) for _, *classes in vocabulary])
         whole = rows.dtype.kind == counts.dtype.kind == "i" and rows.shape == (*counts.shape, len(sizes))
         if not (whole and len(rows) and (rows >= 0).all() and (rows <= sizes).all() and (counts > 0).all()):
-            raise ValueError("its classes are none")
+            raise ValueError("its classes and their counts do not fit together")
         return cls(vocabulary, rows, counts)
 
     def content(self) -> dict[str, Any]:

@@ -39,8 +39,14 @@ def test_classes_come_back_from_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("damage", NO_CLASSES)
 def test_what_is_no_classes_is_refused(damage: dict[str, torch.Tensor]) -> None:
-    with pytest.raises(ValueError, match="its classes are none"):
+    with pytest.raises(ValueError, match="its classes and their counts do not fit together"):
         Classes.restored({"model": {"vocabulary": VOCABULARY}, "classes": {**WHOLE, **damage}})
+
+
+@pytest.mark.parametrize("vocabulary", [torch.zeros(1, 3, 3), ((b"hair", "blue", "red"),)])
+def test_classes_whose_names_are_no_text_are_refused(vocabulary: object) -> None:
+    with pytest.raises(ValueError, match="the names of its classes are no text"):
+        Classes.restored({"model": {"vocabulary": vocabulary}, "classes": WHOLE})
 
 
 def test_what_is_not_asked_for_is_drawn_among_faces_that_have_the_rest() -> None:
