@@ -16,7 +16,7 @@ from gan import checkpoint
 from model import Generator, GeneratorBlock, Modulation
 
 
-def finer(old: Path, new: Path, enlarge: float) -> None:
+def finer(old: Path, new: Path) -> None:
     """Write the weights of `old` with the new layers.
 
     Raises:
@@ -24,9 +24,9 @@ def finer(old: Path, new: Path, enlarge: float) -> None:
         ConfigError: its generator does not end in `slim`.
     """
     content = checkpoint.load(old, required=("ema", "model"))
-    if content["model"]["to_rgb"] != "slim":
-        raise ConfigError(f"{old}: expected a generator with --to_rgb=slim; got {content['model']['to_rgb']}")
-    content["model"] |= {"to_rgb": "fine", "d_enlarge": enlarge}
+    if (ending := content["model"]["to_rgb"]) != "slim":
+        raise ConfigError(f"{old}: expected a generator with --to_rgb=slim; got {ending}; give another file")
+    content["model"] |= {"to_rgb": "fine", "d_enlarge": 1.5}
     generator = Generator(ModelConfig(**content["model"]))
     *_, block, modulation, _, _ = generator.main
     assert isinstance(block, GeneratorBlock)
@@ -48,9 +48,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--enlarge", type=float, default=1.5)
     options = parser.parse_args()
-    finer(options.old, options.new, options.enlarge)
+    finer(options.old, options.new)
 
 
 if __name__ == "__main__":
