@@ -527,7 +527,7 @@ class GenerateConfig:
         le=1,
     )
     hair: str | None = option(
-        None, "recolour the hair of the faces, as blue; a generator that knows classes of hair makes it so at once."
+        None, "recolour the hair of the faces, as blue, until it looks so; a class of that colour is where it starts."
     )
     eyes: str | None = option(None, "the same for their eyes.")
     light: float | None = option(None, "make them lighter; from -1, dark, to 1.", ge=-1, le=1)

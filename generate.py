@@ -50,7 +50,7 @@ def generate(config: GenerateConfig) -> None:
     until = dict[int, int]()
     of_seeds = (config.like or config.invert) is None and not re.search(r"[^\d\s,+-]", config.mix or config.morph or "")
     classes = {names[0]: names[1:] for names in sampler.classes.vocabulary if of_seeds}
-    learned = [  # the other colours are directions
+    learned = [
         name
         for name, colour in config.colours.items()
         if name in classes and (colour.casefold() in map(str.casefold, classes[name]) or ".." in colour)
@@ -58,7 +58,7 @@ def generate(config: GenerateConfig) -> None:
     asked = ",".join(filter(None, [config.classes, *(f"{name}:{config.colours[name]}" for name in learned)]))
     if asked:
         sampler.asked, until = sampler.classes.parse(asked)
-    move = mover(sampler, {name: colour for name, colour in config.colours.items() if name not in learned}, config)
+    move = mover(sampler, learned, config)
     if until != sampler.asked:
         for other in ("gen_search_num", "mix", "morph", "vary"):
             if getattr(config, other) is not None:
@@ -86,20 +86,24 @@ Drawn = tuple[str, int | None, torch.Tensor, np.ndarray]  # a face: file name, s
 Mover = Callable[[torch.Tensor], torch.Tensor]  # maps latents (N, nz) to moved latents
 
 
-def mover(sampler: Sampler, recoloured: Mapping[str, str], config: GenerateConfig) -> Mover:
-    """Return a function that moves latents along the sliders and to the given colours of hair and eyes.
+def mover(sampler: Sampler, learned: Sequence[str], config: GenerateConfig) -> Mover:
+    """Return a function that moves latents along the sliders, and on until hair and eyes have the colours asked for.
 
-    `recoloured` are the values of `--hair` and `--eyes` that are not classes of the generator.
+    A colour of `learned`, hair or eyes, is a class of the generator; one that has no direction is left to its class.
 
     Raises:
         ConfigError: a colour is unknown.
     """
     sliders = {name: share for name in directions.SLIDERS if (share := getattr(config, name))}
-    if not recoloured and not sliders:
+    if not config.colours and not sliders:
         return lambda latents: latents
     with bar("finding directions", directions.SAMPLES) as progress:
         found = directions.of(sampler, progress.update)
-    codes = [found.code(name, colour) for name, colour in recoloured.items()]
+    codes = [
+        found.code(name, colour)
+        for name, colour in config.colours.items()
+        if name not in learned or found.knows(name, colour)
+    ]
 
     def move(latents: torch.Tensor) -> torch.Tensor:
         latents = found.move(latents, sliders) if sliders else latents

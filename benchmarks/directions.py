@@ -9,6 +9,7 @@ is printed beside it: how often the same happens if a latent moves as far in a r
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -85,31 +86,21 @@ def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
     axis = directions.lean(many)
     codes, shades, lean = seen(sampler, judge, latents, axis)
     spread, leans = shades.std(0), lean.std()
-    print("changes: among faces that had another colour; of sliders the shift from one end to the other, in deviations")
+    print("changes: among faces that had another colour; of sliders, shifts from end to end of a deviation and more")
     for column, (name, *classes) in enumerate(judge.vocabulary):
-        changes, stays, chance, chance_stays = [], [], [], []
+        rows = dict[str, list[list[float]]]()
         for code, colour in enumerate(classes, 1):
-            ways = found.recolour(sampler, latents, column, code)
             others = codes[:, column] != code
-            rows = []
-            for after in (ways, moved_randomly(latents, ways)):
+            for way, after in recoloured(sampler, found, latents, column, code).items():
                 now, _, leaning = seen(sampler, judge, after, axis)
-                right = (now[:, column] == code)[others].double().mean().item()
-                same = (now[:, 1 - column] == codes[:, 1 - column])[others].double().mean().item()
-                upright = ((leaning - lean).abs() < leans)[others].double().mean().item()
-                rows += [right, same, upright]
-            for known, of in ((changes, rows[0]), (stays, rows[1:3]), (chance, rows[3]), (chance_stays, rows[4:])):
-                known.append(of)
-            print(
-                f"{name} {colour}: changes {rows[0]:.2f} (chance {rows[3]:.2f}); the other colour stays {rows[1]:.2f} "
-                f"({rows[4]:.2f}), lean stays {rows[2]:.2f} ({rows[5]:.2f})",
-                flush=True,
-            )
-        means = [*np.mean(stays, 0), *np.mean(chance_stays, 0)]
-        print(
-            f"{name}, all: changes {np.mean(changes):.2f} ({np.mean(chance):.2f}); the other colour stays "
-            f"{means[0]:.2f} ({means[2]:.2f}), lean stays {means[1]:.2f} ({means[3]:.2f})"
-        )
+                right = now[:, column] == code
+                same = now[:, 1 - column] == codes[:, 1 - column]
+                upright = (leaning - lean).abs() < leans
+                row = [of[others].double().mean().item() for of in (right, same, upright)]
+                rows.setdefault(way, []).append(row)
+                print(f"{name} {colour}, {way}: {changed(*row)}", flush=True)
+        for way, known in rows.items():
+            print(f"{name}, all, {way}: {changed(*np.mean(known, 0))}", flush=True)
     for i, slider in enumerate(directions.SLIDERS):
         for what in ("direction", "chance"):
             ends = []
@@ -119,14 +110,33 @@ def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
                     seen(sampler, judge, after if what == "direction" else moved_randomly(latents, after, share), axis)
                 )
             shifts = torch.cat([(ends[1][1] - ends[0][1]) / spread, ((ends[1][2] - ends[0][2]) / leans)[:, None]], 1)
-            kept = [(ends[0][0][:, k] == ends[1][0][:, k]).double().mean().item() for k in (0, 1)]
             own = (shifts[:, i] > 1).double().mean().item()
-            still = [(shifts[:, k].abs() < 1).double().mean().item() for k in range(3) if k != i]
-            print(
-                f"{slider}, {what}: changes {own:.2f}, by {shifts[:, i].median():.1f}; the other two stay "
-                f"{still[0]:.2f}, {still[1]:.2f}; hair {kept[0]:.2f}, eyes {kept[1]:.2f}",
-                flush=True,
-            )
+            still = []  # from the face itself to either end
+            for now, shade, leaning in ends:
+                moved = torch.cat([(shade - shades) / spread, ((leaning - lean) / leans)[:, None]], 1).abs() < 1
+                stays = torch.cat([moved[:, [k for k in range(3) if k != i]], now == codes], 1)
+                still.append(stays.double().mean(0))
+            others = [name for name in directions.SLIDERS if name != slider] + [name for name, *_ in judge.vocabulary]
+            kept = ", ".join(f"{name} {share:.2f}" for name, share in zip(others, sum(still) / 2, strict=True))
+            print(f"{slider}, {what}: changes {own:.2f}, by {shifts[:, i].median():.1f}; stay: {kept}", flush=True)
+
+
+def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int, code: int) -> dict[str, Tensor]:
+    """Return the test's latents in another colour: by the class alone if there is one, as `--hair` does, by chance."""
+    name, colour = found.guesser.vocabulary[column][0], found.guesser.vocabulary[column][code]
+    ways, start = dict[str, Tensor](), latents
+    if colour in next((names for of, *names in sampler.classes.vocabulary if of == name), []):
+        of_class, _ = sampler.classes.parse(f"{name}:{colour}")
+        start = dataclasses.replace(sampler, asked=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
+        ways["class alone"] = start
+    ways["direction"] = found.recolour(sampler, latents, column, code)
+    ways["as --hair does"] = found.recolour(sampler, start, column, code)
+    return {**ways, "chance": moved_randomly(latents, ways["as --hair does"])}
+
+
+def changed(right: float, same: float, upright: float) -> str:
+    """Return the line of text for one way."""
+    return f"changes {right:.2f}; the other colour stays {same:.2f}, lean stays {upright:.2f}"
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ REACH = 0.4  # distance to the end of a slider, as a multiple of the latent's no
 FARTHEST, STEPS = 1.2, 9  # the largest such distance for a new colour, and the number of steps tried up to there
 SURE = 0.5  # the first step at which the new colour is more probable than this is taken
 DOUBTFUL = 0.05  # directions whose singular value is below this fraction of the largest are not projected out
+LEAST = 0.1  # the fraction of a direction that has to be left when the others are projected out
 SQUARES = 12  # rows and columns of squares in which a face is compared with its mirror image
 
 
@@ -71,6 +72,11 @@ class Directions:
             reached = likely > SURE
             found.append(way[int(reached.float().argmax() if reached.any() else likely.argmax())])
         return torch.stack(found)
+
+    def knows(self, name: str, colour: str) -> bool:
+        """Return whether there is a direction for a colour of `name`, hair or eyes."""
+        colours = next((names for column, *names in self.guesser.vocabulary if column == name), [])
+        return colour.casefold() in colours
 
     def code(self, name: str, colour: str) -> tuple[int, int]:
         """Return the column of `name`, hair or eyes, and the code of a colour.
@@ -118,17 +124,15 @@ def find(
         progress(len(pixels))
         seen.append((light_and_warmth(pixels), asymmetry(pixels), guesser.extractor(pixels)))
     shades, halves, guesses = (torch.cat(some) for some in zip(*seen, strict=True))
-    light, warm, turn = regression(latents, torch.cat([shades, (halves @ lean(halves))[:, None]], 1))
+    shown = regression(latents, torch.cat([shades, (halves @ lean(halves))[:, None]], 1))
     columns = guesses.split([len(names) - 1 for names in guesser.vocabulary], 1)
     depends = [regression(latents, logits - logits.mean(1, keepdim=True)) for logits in columns]
     sliders = {
-        "light": freed(light, torch.stack([warm, turn])),
-        "warm": freed(warm, torch.stack([light, turn])),
-        "turn": freed(turn, torch.cat([torch.stack([light, warm]), *depends])),
+        name: freed(shown[i], torch.cat([shown[:i], shown[i + 1 :], *depends])) for i, name in enumerate(SLIDERS)
     }
     recoloured = []
     for own in depends:
-        held = torch.cat([turn[None], *(other for other in depends if other is not own)])
+        held = torch.cat([shown[-1:], *(other for other in depends if other is not own)])
         recoloured.append(torch.stack([freed(way, held) for way in own]))
     return Directions(sliders, recoloured, guesser)
 
@@ -161,7 +165,11 @@ def regression(latents: Tensor, measured: Tensor) -> Tensor:
 
 
 def freed(way: Tensor, others: Tensor) -> Tensor:
-    """Project the main components of `others` (M, nz) out of the direction `way` (nz,), and normalise the result."""
+    """Project the main components of `others` (M, nz) out of the direction `way` (nz,), and normalise the result.
+
+    If hardly anything would be left of it, the direction is returned as it is.
+    """
     basis = torch.linalg.svd(others, full_matrices=False)
     held = basis.Vh[basis.S / basis.S[0].clamp_min(1e-12) > DOUBTFUL]
-    return normalize(way - held.T @ (held @ way), dim=0)
+    left = way - held.T @ (held @ way)
+    return normalize(left if left.norm() > LEAST * way.norm() else way, dim=0)

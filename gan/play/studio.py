@@ -176,7 +176,7 @@ class Studio:
     def moved(self, face: Face, sliders: Mapping[str, float], recoloured: Mapping[str, str]) -> Face:
         """Return a face moved along sliders and recoloured.
 
-        A face with a seed is recoloured through the generator's classes where it has one of that colour.
+        Where the generator has a class of that colour, a face with a seed is recoloured from its face of the class.
         """
         sliders = {slider: share for slider, share in sliders.items() if share}
         if not sliders and not recoloured:
@@ -188,11 +188,10 @@ class Studio:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             of_classes = dataclasses.replace(sampler, asked={**face.asked, **codes})
             latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
-            recoloured = {name: colour for name, colour in recoloured.items() if name not in known}
-        if sliders or recoloured:
-            found = self.directions(sampler)
-            latent = found.move(latent, sliders) if sliders else latent
-            for name, colour in recoloured.items():
+        found = self.directions(sampler)
+        latent = found.move(latent, sliders) if sliders else latent
+        for name, colour in recoloured.items():
+            if name not in known or found.knows(name, colour):
                 latent = found.recolour(sampler, latent, *found.code(name, colour))
         return Face(face.generator, sampler, latent, None, face.std)
 

@@ -127,7 +127,9 @@ def test_a_class_that_was_asked_for_gives_way_to_another_colour(
     write_knowing(Path("checkpoints/kinds/latest.pt"))
     (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
     (blue,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:blue,mood:wild")
-    assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, blue.latent)
+    found = studio.directions(red.sampler)
+    recoloured = found.recolour(red.sampler, blue.latent, *found.code("hair", "blue"))
+    assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, recoloured)
 
 
 def test_a_colour_that_is_no_class_is_a_direction(studio: Studio, write_knowing: Callable[..., None]) -> None:
