@@ -116,8 +116,9 @@ def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
                 moved = torch.cat([(shade - shades) / spread, ((leaning - lean) / leans)[:, None]], 1).abs() < 1
                 stays = torch.cat([moved[:, [k for k in range(3) if k != i]], now == codes], 1)
                 still.append(stays.double().mean(0))
-            others = [name for name in directions.SLIDERS if name != slider] + [name for name, *_ in judge.vocabulary]
-            kept = ", ".join(f"{name} {share:.2f}" for name, share in zip(others, sum(still) / 2, strict=True))
+            things = [name for name in directions.SLIDERS if name != slider] + [name for name, *_ in judge.vocabulary]
+            shares = torch.stack(still).mean(0).tolist()
+            kept = ", ".join(f"{name} {share:.2f}" for name, share in zip(things, shares, strict=True))
             print(f"{slider}, {what}: changes {own:.2f}, by {shifts[:, i].median():.1f}; stay: {kept}", flush=True)
 
 
