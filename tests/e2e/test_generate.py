@@ -1,5 +1,6 @@
 """generate.py as a user runs it."""
 
+import dataclasses
 import hashlib
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from PIL import Image
 
 import config
 from gan import checkpoint
-from gan.quality import features, sampling, whole_faces
+from gan.quality import colours, features, sampling, whole_faces
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -194,6 +195,18 @@ def test_a_colour_that_the_generator_has_no_class_of_is_a_direction(tmp_path: Pa
     done = run_here("generate.py", "--nogpu", "--nogen=2", "--eyes=orange")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "result.png").is_file()
+
+
+def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here: Command) -> None:
+    guesser = dataclasses.replace(colours.load(CPU), least=(0.0, 0.0))
+    green, counts = guesser.vocabulary[0].index("green"), []
+    for words in (["--class=hair:green"], ["--hair=green"]):
+        run_here("generate.py", "--nogpu", "--nogen=16", "--outdir=faces", *words).check_returncode()
+        faces = np.stack([np.asarray(Image.open(path)) for path in sorted((tmp_path / "faces").glob("*.png"))])
+        counts.append((guesser(faces)[0][:, 0] == green).sum())
+    assert len(faces) == 16
+    assert counts[0] < counts[1]
+    assert counts[1] >= 14
 
 
 @pytest.mark.parametrize(
