@@ -278,14 +278,24 @@ def test_neighbours_further_faces_and_the_best_hang_on_the_wall(page: Page) -> N
     assert command(page) == "python generate.py --seed=24 --nogen 24 --gen_search_num=128"
 
 
-def test_an_own_picture_is_found_and_a_broken_one_is_said(page: Page, tmp_path: Path) -> None:
+def test_an_own_picture_is_found_what_is_drawn_meanwhile_stays_and_a_broken_one_is_said(
+    page: Page, tmp_path: Path
+) -> None:
     target = saved(page, "#save-wall", tmp_path / "wall.png")
     Image.open(target).crop((2, 2, 98, 98)).save(tmp_path / "own.png")
     upload(page, tmp_path / "own.png")
     expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
-    found = changed(page, "#face", page.locator("#invert").click)
-    assert found.std() > 20
+    found = page.locator("#face img")
+    page.locator("#invert").click()
+    page.wait_for_timeout(1000)
+    changed(page, "#wall", page.locator("#next").click)
+    assert found.count() == 0  # it is still searched
+    expect(found).to_be_visible(timeout=PATIENCE)
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('--invert=PICTURE')")
     assert command(page) == "python generate.py --invert=PICTURE"
+    assert shown(page, "#face").std() > 20
+    choose(page, 0)
+    assert command(page) == "python generate.py --seeds=24"
 
     (tmp_path / "broken.png").write_bytes((tmp_path / "own.png").read_bytes()[:900])
     upload(page, tmp_path / "broken.png")
@@ -352,21 +362,6 @@ def test_a_run_in_training_and_its_classes_are_at_hand(
     field.fill("")
     write_knowing(served.folder / "checkpoints/mine/latest.pt", seed=1)
     assert not np.array_equal(changed(page, "#wall", page.locator("#draw").click), before)
-
-
-def test_what_is_drawn_while_a_picture_is_searched_stays(page: Page, tmp_path: Path) -> None:
-    Image.fromarray(np.random.default_rng(1).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
-    upload(page, tmp_path / "own.png")
-    expect(page.locator("#picture img")).to_be_visible(timeout=PATIENCE)
-    found = page.locator("#face img")
-    page.locator("#invert").click()
-    page.wait_for_timeout(1000)
-    changed(page, "#wall", page.locator("#next").click)
-    assert found.count() == 0  # it is still searched
-    expect(found).to_be_visible(timeout=PATIENCE)
-    page.wait_for_function("document.querySelector('#command textarea').value.includes('--invert=PICTURE')")
-    choose(page, 0)
-    assert command(page) == "python generate.py --seeds=24"
 
 
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
