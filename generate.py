@@ -47,7 +47,7 @@ def generate(config: GenerateConfig) -> None:
     if config.list_classes:
         print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
         return
-    until = dict[int, int]()
+    first, until = dict[int, int](), dict[int, int]()
     of_seeds = (config.like or config.invert) is None and not re.search(r"[^\d\s,+-]", config.mix or config.morph or "")
     classes = {names[0]: names[1:] for names in sampler.classes.vocabulary if of_seeds}
     learned = [
@@ -57,9 +57,12 @@ def generate(config: GenerateConfig) -> None:
     ]
     asked = ",".join(filter(None, [config.classes, *(f"{name}:{config.colours[name]}" for name in learned)]))
     if asked:
-        sampler.asked, until = sampler.classes.parse(asked)
+        first, until = sampler.classes.parse(asked)
+        recoloured = {column for column in first if sampler.classes.vocabulary[column][0] in learned}
+        sampler.asked = {column: code for column, code in first.items() if column not in recoloured}
+        sampler.replaced = {column: first[column] for column in recoloured}
     move = mover(sampler, learned, config)
-    if until != sampler.asked:
+    if until != first:
         for other in ("gen_search_num", "mix", "morph", "vary"):
             if getattr(config, other) is not None:
                 raise ConfigError(f"--class=FROM..TO makes a row for each seed, --{other} does not; give one of them")

@@ -128,7 +128,7 @@ def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int
     ways, start = dict[str, Tensor](), latents
     if colour in next((names for of, *names in sampler.classes.vocabulary if of == name), []):
         of_class, _ = sampler.classes.parse(f"{name}:{colour}")
-        start = dataclasses.replace(sampler, asked=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
+        start = dataclasses.replace(sampler, replaced=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
         ways["class alone"] = start
     ways["direction"] = found.recolour(sampler, latents, column, code)
     ways["as --hair does"] = found.recolour(sampler, start, column, code)

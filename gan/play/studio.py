@@ -186,7 +186,8 @@ class Studio:
         known = [name for name, colour in recoloured.items() if colour in classes.get(name, ())]
         if known and face.seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
-            of_classes = dataclasses.replace(sampler, asked={**face.asked, **codes})
+            asked = {column: code for column, code in face.asked.items() if column not in codes}
+            of_classes = dataclasses.replace(sampler, asked=asked, replaced=codes)
             latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
         found = self.directions(sampler)
         latent = found.move(latent, sliders) if sliders else latent

@@ -47,6 +47,7 @@ class Sampler:
     missing: ConfigError | None = None
     classes: Classes = NONE
     asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes of all samples, see `Classes.of_seeds`
+    replaced: Mapping[int, int] = dataclasses.field(default_factory=dict)  # the same, but the others stay a seed's own
 
     @functools.cached_property
     def digest(self) -> str:
@@ -149,7 +150,10 @@ class Sampler:
 
     def codes(self, seeds: Sequence[int]) -> Tensor:
         """Return the classes of the samples of some seeds, (N, K)."""
-        return torch.from_numpy(self.classes.of_seeds(seeds, self.asked)).to(self.device)
+        codes = self.classes.of_seeds(seeds, self.asked)
+        for column, code in self.replaced.items():
+            codes[:, column] = code
+        return torch.from_numpy(codes).to(self.device)
 
     @torch.no_grad()
     def latents(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0, codes: Tensor | None = None) -> Tensor:

@@ -303,6 +303,18 @@ def test_on_the_way_between_two_classes_all_else_stays(knowing: Sampler) -> None
             assert np.abs(face.astype(int) - expected).max() <= 1
 
 
+def test_a_class_that_is_replaced_leaves_the_others_as_they_were(knowing: Sampler) -> None:
+    before = knowing.codes(range(200))
+    knowing.replaced = {0: 1}
+    after = knowing.codes(range(200))
+    assert set(after[:, 0].tolist()) == {1}
+    assert torch.equal(after[:, 1], before[:, 1])
+    knowing.replaced, knowing.asked = {}, {0: 1}
+    assert not torch.equal(
+        knowing.codes(range(200))[:, 1], before[:, 1]
+    )  # most of those with blue hair have brown eyes
+
+
 def test_the_discriminator_chooses_those_that_suit_their_class(knowing: Sampler) -> None:
     assert isinstance(knowing.discriminator, Discriminator)
     for text in ("hair:blue", "hair:red"):
