@@ -411,8 +411,10 @@ _watched = list[Path]()
 def _hook(event: str, args: tuple[Any, ...]) -> None:
     if _watched and event == "open" and isinstance(args[0], str | bytes):
         writes = args[2] & (os.O_WRONLY | os.O_RDWR) if args[1] is None else set(args[1]) & set("wax+")
-        if writes and not os.path.realpath(os.fsdecode(args[0])).startswith((str(_watched[0]), "/dev/", "/proc/")):
-            writing.append(os.fsdecode(args[0]))
+        path = os.path.realpath(os.fsdecode(args[0]))
+        compiled = "/__pycache__/" in path  # Python's own, of a library that is imported only now
+        if writes and not compiled and not path.startswith((str(_watched[0]), "/dev/", "/proc/")):
+            writing.append(path)
 
 
 sys.addaudithook(_hook)
