@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import math
 from collections import defaultdict
 from pathlib import Path
 
@@ -31,9 +32,7 @@ from gan.quality.sampling import Sampler
 from model import Projected
 
 FACES = 1600
-EYES = (slice(4, 7), slice(1, 8))
-"""The rows and columns of the heads' 9x9 places that see eyes."""
-PIXELS = (slice(36, 72), slice(16, 80))
+EYES = (slice(36, 72), slice(12, 84))
 """The rows and columns of 96x96 pixels where eyes are."""
 
 
@@ -95,7 +94,7 @@ def numbers(sampler: Sampler, seeds: list[int]) -> dict[str, np.ndarray]:
             for way in towards:
                 moved = latents.clone()
                 moved[:, : len(way)] += 0.1 * way
-                change += (sampler.generator(moved).float() - samples)[(..., *PIXELS)].square().flatten(1).mean(1)
+                change += (sampler.generator(moved).float() - samples)[(..., *EYES)].square().flatten(1).mean(1)
             pixels = next(iter(sampler.draw(latents)))
             found["how whole it looks, negative"].append(-score.scores(faces(pixels)))
             found["damage"].append(damage(pixels).numpy())
@@ -105,8 +104,10 @@ def numbers(sampler: Sampler, seeds: list[int]) -> dict[str, np.ndarray]:
                 continue
             heads = projected(projected.encode(samples), codes).float()
             found["discriminator, lowest twentieth"].append(-torch.quantile(heads.flatten(1), 0.05, 1).cpu().numpy())
-            for n, head in enumerate(heads.unflatten(-1, (9, 9)).unbind(1), 1):
-                found[f"discriminator at the eyes, head {n}"].append(-head[(..., *EYES)].mean((1, 2)).cpu().numpy())
+            places = math.isqrt(heads.shape[-1])
+            for n, head in enumerate(heads.unflatten(-1, (places, places)).unbind(1), 1):
+                at = interpolate(head[:, None], size=SIZE)[(..., *EYES)]
+                found[f"discriminator at the eyes, head {n}"].append(-at.flatten(1).mean(1).cpu().numpy())
     return {name: np.concatenate(values) for name, values in found.items()}
 
 
