@@ -41,6 +41,7 @@ from gan.training.step import (
     discriminate_pair,
     due,
     weighted_penalty,
+    weighted_wholeness,
 )
 from gan.watching import health, tensorboard_log
 from gan.watching.curves import Curves
@@ -171,7 +172,8 @@ def generator_step(step: Step, parts: list[slice]) -> None:
                 with torch.no_grad():
                     real_logits = discriminate(discriminator, real)
             g_loss = generator_loss(config.loss, real_logits, fake_logits)
-        (g_loss * (len(fake.images) / len(step.real))).backward()
+            loss = g_loss + weighted_wholeness(step, part, fake.images)
+        (loss * (len(fake.images) / len(step.real))).backward()
         losses.append(g_loss)
     optimizer.step()
     for g_loss in losses:

@@ -27,6 +27,7 @@ _PLAIN: dict[str, Any] = {
     "share_samples": False,
     "anneal": 0.0,
     "typical": 1.0,
+    "whole": 0.0,
 }
 _BOOK: dict[str, Any] = {
     **_PLAIN,

@@ -128,11 +128,20 @@ def shipped(
     return checkpoint.load(path, required=required)
 
 
-def _faces(on: torch.device) -> Extractor:
+def faces_encoder(on: torch.device) -> Encoder:
+    """Load the frozen encoder that comes with the program, see `gan.encoder.Encoder`.
+
+    Raises:
+        CheckpointError: its file is missing or damaged.
+    """
     encoder = Encoder()
-    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1")
+    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1 --whole=0")
     checkpoint.load_weights(encoder, content["encoder"], "encoder", ENCODER)
-    encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
+    return device.place(fused(encoder.eval()), on).requires_grad_(False)
+
+
+def _faces(on: torch.device) -> Extractor:
+    encoder = faces_encoder(on)
 
     def network(pixels: Tensor) -> Tensor:
         return encoder(sized(pixels).contiguous(memory_format=torch.channels_last))
@@ -153,7 +162,11 @@ def _imagenet(on: torch.device) -> Extractor:
 
 def sized(pixels: Tensor) -> Tensor:
     """Convert pixels (N, H, W, C) uint8 to faces (N, 3, 96, 96) in [-1, 1]."""
-    faces = to_tensor(pixels.expand(-1, -1, -1, 3))
+    return resized(to_tensor(pixels.expand(-1, -1, -1, 3)))
+
+
+def resized(faces: Tensor) -> Tensor:
+    """Resize faces (N, C, S, S) to (N, C, 96, 96)."""
     if faces.shape[-1] == SIZE:
         return faces
     return interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)

@@ -18,6 +18,7 @@ from config import Loss, Penalty
 
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # whose generator step needs the logits of real faces too
 COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # not a mean over the batch, so it cannot be computed in parts
+WHOLE_ENOUGH, WHOLE_DEVIATION = 0.2, 0.25  # of `gan.quality.whole_faces`; real faces and samples average about 0.1
 PENALTY_NOISE = 0.1  # standard deviation for `approximate`, for images in [-1, 1] and feature maps with RMS 1
 
 
@@ -60,6 +61,11 @@ def generator_loss(loss: Loss, real_logits: Tensor | None, fake_logits: Tensor) 
     if loss in ("hinge", "wgan"):
         return mean(-fake_logits.float())
     return mean(softplus(-fake_logits.float()))
+
+
+def wholeness_loss(scores: Tensor) -> Tensor:
+    """Return the mean of how far scores of whole faces (N,) fall short of `WHOLE_ENOUGH`, in deviations: a scalar."""
+    return relu((WHOLE_ENOUGH - scores.float()) / WHOLE_DEVIATION).mean()
 
 
 def mean(losses: Tensor) -> Tensor:

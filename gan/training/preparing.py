@@ -127,16 +127,25 @@ def planned(
     return chosen.config
 
 
-def measured_by(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
-    """Return the config with the metric that decides best.pt, if it has none: damage for anime faces, FD for others."""
-    if config.eval_metric is not None or not config.eval_images or len(faces.pack.pixels) < LEAST:
+def suited_to_kind(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
+    """Return the config with what depends on whether these are anime faces, where it is not settled yet.
+
+    That is `whole`, and the metric that decides best.pt: damage for anime faces, FD for others.
+    """
+    own, known = dict[str, Any](), False
+    measured = config.eval_metric is None and config.eval_images and len(faces.pack.pixels) >= LEAST
+    if not measured and config.whole is not None:
         return config
-    known = False
     if config.data_path != SYNTHETIC:
         with contextlib.suppress(CheckpointError):  # the files may be missing
-            extractor = features.load("faces", None, device)
-            known = knows(whole_faces.load(extractor), faces)
-    return dataclasses.replace(config, eval_metric=BY_DAMAGE if known else "fd")
+            known = knows(whole_faces.load(features.load("faces", None, device)), faces)
+    if measured:
+        own["eval_metric"] = BY_DAMAGE if known else "fd"
+    if config.whole is None:
+        own["whole"] = float(known and faces.pack.many)
+        if own["whole"]:
+            show("samples are asked to look whole, which saves eyes and costs a little variety; without: --whole=0")
+    return dataclasses.replace(config, **own)
 
 
 def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:

@@ -137,11 +137,11 @@ def choose_options(
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
     machine = plan.Machine(halves, device, precision, ranks.world)
+    if ranks.first:
+        config = preparing.suited_to_kind(config, faces, device)
     if content is None and ranks.first:
         config = preparing.suited(config, typed, n, device)
         config = preparing.planned(config, typed, machine, since, n)
-    if ranks.first:
-        config = preparing.measured_by(config, faces, device)
     config, precision = ranks.broadcast((config, precision))
     if kept is not None:
         return config, precision, preparing.still_compiled(config, kept, ranks, device)

@@ -10,9 +10,11 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gan import latent
 from gan.device import compile_fixed
+from gan.quality import whole_faces
 from gan.training import losses
 from gan.training.augment import augment, draw_moves
 from gan.training.run import Run, TrainingState
@@ -34,6 +36,7 @@ class WrappedNetworks:
     trained_discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # likewise
     discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # for the generator's step, in which it is frozen
     encode: Callable[[Tensor], list[Tensor]]  # see `Discriminator.encode`
+    whole: Callable[[Tensor], Tensor] | None = None  # scores how whole faces look, for the generator's step
 
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
@@ -43,7 +46,8 @@ class WrappedNetworks:
             generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
             encode = compile_fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
-        return cls(trained[0], trained[1], discriminator, encode)
+        whole = whole_faces.Scorer(run.device) if run.config.whole else None
+        return cls(trained[0], trained[1], discriminator, encode, whole)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +140,24 @@ def discriminate_pair(
 def discriminate(discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor], view: View) -> Tensor:
     """Return the logits of real or generated faces."""
     return discriminator(view.images, view.features, view.classes)
+
+
+def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
+    """Return the generator's penalty for samples (n, C, S, S) of a part of the batch that do not look whole, a scalar.
+
+    So that it is not met by details that only one view shows, faces are moved a little and half of them mirrored.
+    """
+    config, scorer = step.run.config, step.networks.whole
+    if scorer is None or not config.whole:
+        return torch.zeros((), device=fake.device)
+    random = step.random("whole", "g")
+    far = config.image_size // 32
+    down, right = random.integers(0, 2 * far + 1, 2)
+    mirrored = torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine][part].to(fake.device)
+    padded = pad(fake, (far, far, far, far), mode="reflect")
+    faces = padded[..., down : down + config.image_size, right : right + config.image_size]
+    faces = torch.where(mirrored[:, None, None, None], faces.flip(3), faces)
+    return config.whole * losses.wholeness_loss(scorer(faces))
 
 
 def weighted_penalty(

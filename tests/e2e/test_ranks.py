@@ -18,6 +18,7 @@ from torch import nn
 
 import train
 from gan import checkpoint
+from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
@@ -28,16 +29,21 @@ Start = Callable[..., subprocess.Popen[str]]
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 
 WITHOUT_NORM = """
+import functools
 import sys
 from pathlib import Path
+import torch
 from torch import nn
 
 class Norm(nn.GroupNorm):  # looks at one image at a time
     def __init__(self, width):
         super().__init__(1, width)
 
-nn.BatchNorm2d = Norm
 sys.path.insert(0, {root!r})
+from gan.quality import whole_faces
+whole_faces.Scorer = functools.cache(whole_faces.Scorer)
+whole_faces.Scorer(torch.device("cpu"))  # with its own layers
+nn.BatchNorm2d = Norm
 import train
 from config import TrainConfig
 from gan.command_line import command_line
@@ -132,7 +138,10 @@ def until_rows(run: Path, n: int, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--translate=1", "--colour=1"], pytest.param(["--loss=bce", "--penalty=exact"], marks=pytest.mark.slow)],
+    [
+        ["--translate=1", "--colour=1", "--whole=1"],
+        pytest.param(["--loss=bce", "--penalty=exact"], marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_train_as_one_does(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
@@ -142,7 +151,8 @@ def test_two_processes_train_as_one_does(
     same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--penalty_every=2", "--eval_images=0", *options]
     same += ["--lr1=1e-3", "--lr2=1e-3"]  # short: rounding doubles with each step
     finished(start(2, *same, "--run=2", script=script))
-    for owner, name in ((nn, "BatchNorm2d"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")):
+    owned = (nn, "BatchNorm2d"), (whole_faces, "Scorer"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")
+    for owner, name in owned:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
     runpy.run_path(str(script))
     alone = {word.partition("=")[0]: word for word in (*SMALL, *same)}.values()  # the last of each counts
@@ -194,7 +204,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, number: int
 ) -> None:
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
-    source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "import torch")
+    source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "")
     script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
     words = f"--data_path={faces}", "--run=a", "--freeze=1", "--max_epoch=100000"
     process = start(2, *words, script=script)

@@ -18,6 +18,7 @@ from gan.training.losses import (
     head_penalties,
     interpolated_penalty,
     penalty_noise,
+    wholeness_loss,
 )
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
@@ -303,3 +304,12 @@ def test_heads_have_losses_of_their_own_that_are_summed(loss: Loss) -> None:
     torch.testing.assert_close(discriminator_loss(loss, real, fake), expected)
     expected = sum(generator_loss(loss, r, f) for r, f in columns)
     torch.testing.assert_close(generator_loss(loss, real, fake), expected)
+
+
+def test_faces_that_look_whole_enough_are_asked_for_no_more() -> None:
+    scores = torch.tensor([0.2, 0.9, -0.05, -0.3], requires_grad=True)
+    loss = wholeness_loss(scores)
+    assert loss.item() == pytest.approx((0.25 + 0.5) / 0.25 / 4)
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [0, 0, -1, -1]

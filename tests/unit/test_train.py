@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import functools
 import itertools
 import json
 import os
@@ -28,7 +29,7 @@ from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.images import to_pixels
-from gan.quality import features
+from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
 from gan.training import between, losses, preparing, sittings
 from gan.training.budget import evaluated_last
@@ -720,6 +721,18 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
     assert steepness(with_it.projected) < steepness(without.projected)
 
 
+def test_samples_that_are_asked_to_look_whole_come_to_look_so(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, lr1=3e-3, lr2=0.0, projected=False, penalty="none")
+    scorer, z = whole_faces.Scorer(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    scores = []
+    for weight in (0.0, 100.0):
+        run = run_in(tmp_path / f"{weight:g}", dataclasses.replace(config, whole=weight))
+        generator = trained(run, every(pack)).generator
+        with torch.no_grad():
+            scores.append(scorer(generator(z, torch.zeros(64, 0, dtype=torch.int64))).mean().item())
+    assert scores[1] > scores[0] + 0.1
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_in_parts_samples_are_generated_again_from_the_same_latents_where_both_networks_share_them(
     pack: Pack, tmp_path: Path, shared: bool
@@ -739,7 +752,8 @@ def test_in_parts_samples_are_generated_again_from_the_same_latents_where_both_n
 
 @pytest.mark.usefixtures("every_row")
 @pytest.mark.parametrize(
-    ("penalty", "vocabulary"), [("approximate", ()), ("exact", ()), ("gp", ()), ("exact", VOCABULARY)]
+    ("penalty", "vocabulary", "whole"),
+    [("approximate", (), 0), ("approximate", (), 9), ("exact", (), 0), ("gp", (), 0), ("exact", VOCABULARY, 0)],
 )
 def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     pack: Pack,
@@ -748,10 +762,13 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     capsys: pytest.CaptureFixture[str],
     penalty: Any,
     vocabulary: Any,
+    whole: float,
 ) -> None:
+    monkeypatch.setattr(whole_faces, "Scorer", functools.cache(whole_faces.Scorer))  # made before its layers are others
+    whole_faces.Scorer(CPU)
     monkeypatch.setattr(nn, "BatchNorm2d", Norm)
     config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
-    config = dataclasses.replace(config, vocabulary=vocabulary)
+    config = dataclasses.replace(config, vocabulary=vocabulary, whole=whole)
     batches = every(pack, codes=CODES if vocabulary else None)
     states = []
     for name, most in (("whole", 4), ("parts", 1)):
@@ -772,12 +789,12 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
         "BatchNorm sees one part at a time, nothing else changes"
         for parts in (2, 4)
     ]
-    whole, parts = (
+    undivided, parts = (
         [json.loads(row) for row in (tmp_path / name / "log.jsonl").read_text().splitlines()]
         for name in ("whole", "parts")
     )
-    assert [row.keys() for row in whole] == [row.keys() for row in parts]
-    for row, other in zip(whole, parts, strict=True):
+    assert [row.keys() for row in undivided] == [row.keys() for row in parts]
+    for row, other in zip(undivided, parts, strict=True):
         for name in row.keys() & {"d_loss", "g_loss"}:
             assert other[name] == pytest.approx(row[name], rel=1e-5, abs=1e-6), name
         for name in row.keys() & {"r1_penalty", "r2_penalty", "gp_penalty"}:
@@ -1015,10 +1032,10 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after({"evaluation": alone}) == (3.0 if metric in (None, "fd") else None)
 
 
-def test_best_is_kept_by_damage_where_that_knows_the_faces(
+def test_anime_faces_are_kept_by_damage_and_samples_asked_to_look_whole(
     tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kept_by(known: bool | None, **options: Any) -> str | None:
+    def settled(known: bool | None, **options: Any) -> TrainConfig:
         def load(extractor: features.Extractor) -> object:
             if known is None:
                 raise CheckpointError("whole-faces.pt: no such checkpoint")
@@ -1026,9 +1043,17 @@ def test_best_is_kept_by_damage_where_that_knows_the_faces(
 
         monkeypatch.setattr(preparing.whole_faces, "load", load)
         config = dataclasses.replace(TrainConfig(data_path=tmp_path), **options)
-        return preparing.measured_by(config, preparing.Faces(pack, np.arange(18), np.arange(0)), CPU).eval_metric
+        return preparing.suited_to_kind(config, preparing.Faces(pack, np.arange(18), np.arange(0)), CPU)
+
+    def kept_by(known: bool | None, **options: Any) -> str | None:
+        return settled(known, **options).eval_metric
 
     assert kept_by(True) is None  # too few to be measured
+    assert settled(True).whole == 0  # and too few for the default
+    assert settled(False, whole=0.5).whole == 0.5
+    monkeypatch.setattr(Pack, "many", True)
+    assert [settled(known).whole for known in (True, False, None)] == [1, 0, 0]
+    assert settled(True, data_path=SYNTHETIC).whole == settled(True, whole=0.0).whole == 0
     monkeypatch.setattr(preparing, "LEAST", 2)
     assert kept_by(True) == "damage_x100"
     assert kept_by(False) == kept_by(None) == "fd"
