@@ -307,7 +307,7 @@ def test_heads_have_losses_of_their_own_that_are_summed(loss: Loss) -> None:
 
 
 def test_faces_that_look_whole_enough_are_asked_for_no_more() -> None:
-    scores = torch.tensor([0.1, 0.9, -0.15, -0.4], requires_grad=True)
+    scores = torch.tensor([0.2, 0.9, -0.05, -0.3], requires_grad=True)
     loss = wholeness_loss(scores)
     assert loss.item() == pytest.approx((0.25 + 0.5) / 0.25 / 4)
     loss.backward()
