@@ -18,7 +18,8 @@ from config import Loss, Penalty
 
 COMPARING: frozenset[Loss] = frozenset({"rp", "rahinge"})  # whose generator step needs the logits of real faces too
 COUPLED: frozenset[Loss] = frozenset({"rahinge"})  # not a mean over the batch, so it cannot be computed in parts
-WHOLE_ENOUGH, WHOLE_DEVIATION = 0.2, 0.25  # real faces average 0.1 with this deviation, see `gan.quality.whole_faces`
+# Score that is whole enough, and the deviation of samples; real faces have 0.0 on average, samples 0.1.
+WHOLE_ENOUGH, WHOLE_DEVIATION = 0.2, 0.25
 PENALTY_NOISE = 0.1  # standard deviation for `approximate`, for images in [-1, 1] and feature maps with RMS 1
 
 
