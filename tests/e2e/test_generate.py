@@ -15,7 +15,8 @@ from PIL import Image
 
 import config
 from gan import checkpoint
-from gan.quality import colours, features, sampling, whole_faces
+from gan.images import to_tensor
+from gan.quality import colours, eyes, sampling
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -103,13 +104,14 @@ def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Pat
     assert kept != [0, 1, 2, 3]
 
 
-def test_a_search_keeps_the_released_faces_that_look_most_whole(tmp_path: Path, run_here: Command) -> None:
+def test_a_search_keeps_the_released_faces_with_the_most_whole_eyes(tmp_path: Path, run_here: Command) -> None:
     result = run_here("generate.py", "--nogpu", "--nogen=3", "--gen_search_num=65", "--outdir=best", "--seed=7")
     assert result.returncode == 0, result.stderr
-    assert "3 faces in result.png, of 65 those that look most whole" in result.stdout
+    assert "3 faces in result.png, of 65 those whose eyes look most whole" in result.stdout
     faces = np.concatenate(list(sampling.load(config.RELEASED, CPU).faces(range(7, 72))))
-    shipped = whole_faces.load(features.load("faces", None, CPU))
-    best = sorted(7 + np.argsort(-np.array(shipped(faces)))[:3])
+    with torch.no_grad():
+        broken = eyes.load(CPU)(to_tensor(torch.from_numpy(faces)))
+    best = sorted((7 + broken.argsort()[:3]).tolist())
     assert sorted(int(p.stem.removeprefix("face-")) for p in (tmp_path / "best").iterdir()) == best
 
 
