@@ -226,15 +226,19 @@ class Evaluator:
         """Return whether metrics are better than the best so far, and if so, store them as the best.
 
         Damage cannot distinguish many copies of one good face from varied faces. So it decides only between states
-        whose FD is close to the lowest so far; `fds` has every FD of the run.
+        whose FD is close to the lowest so far; `fds` has every FD of the run. Less damage than real faces have is no
+        better than theirs; FD decides then.
         """
         best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
         if not all(math.isfinite(found[name]) for name in decides):
             return False
         if best is not None:
-            sign = 1 if METRICS[self.metric].better == "lower" else -1
+            measure = METRICS[self.metric]
+            sign = 1 if measure.better == "lower" else -1
             better = sign * found[self.metric] < sign * best[self.metric]
             if self.metric == BY_DAMAGE:
+                ours, theirs = ((max(one[BY_DAMAGE], measure.perfect), one["fd"]) for one in (found, best))
+                better = ours < theirs
                 limit = ALIKE * min(found["fd"], best["fd"], *fds)
                 better = found["fd"] <= limit and (better or best["fd"] > limit)
             if not better:

@@ -273,6 +273,14 @@ def test_damage_decides_between_states_of_like_fd(pack: Pack, damage: float, fd:
     assert evaluator.best == (found if best else before)
 
 
+def test_with_as_little_damage_as_real_faces_fd_decides(pack: Pack) -> None:
+    evaluator = Evaluator(
+        pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100"
+    )
+    states = [{"damage_x100": damage, "fd": fd} for damage, fd in [(1.3, 50.0), (1.1, 51.0), (1.4, 49.0), (1.7, 48.0)]]
+    assert [evaluator.is_best(state) for state in states] == [True, False, True, False]
+
+
 def test_less_and_less_damage_does_not_buy_an_ever_greater_fd(pack: Pack) -> None:
     evaluator = Evaluator(
         pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100"
