@@ -382,8 +382,8 @@ class TrainConfig:
     )
     whole: float | None = recipe(
         None,
-        "weight, in the generator's loss, of how whole samples look, as learned from samples of anime faces that were "
-        "rated by eye: fewer broken eyes, a little less variety; unset: 1 for 2,000 anime faces or more, 0 for others.",
+        "weight, in the generator's loss, of how broken the eyes of samples look, as learned from what people said of "
+        "samples: more whole eyes, a little less variety; unset: 1 for 2,000 anime faces or more, 0 for others.",
         ge=0,
     )
     typical: float | None = recipe(
@@ -556,8 +556,8 @@ class GenerateConfig:
     list_classes: bool = option(False, "print the classes that the generator knows, and draw nothing.")
     gen_search_num: int | None = option(
         None,
-        "generate this many and keep the gen_num that look most whole, above all around the eyes; if they are not "
-        "anime faces, or of --netg_path, those that the discriminator rates best; unset keeps all.",
+        "generate this many and keep the gen_num whose eyes look most whole; if they are not anime faces, or of "
+        "--netg_path, those that the discriminator rates best; unset keeps all.",
         ge=1,
     )
     gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
