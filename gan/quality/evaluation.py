@@ -237,7 +237,8 @@ class Evaluator:
             sign = 1 if measure.better == "lower" else -1
             better = sign * found[self.metric] < sign * best[self.metric]
             if self.metric == BY_DAMAGE:
-                ours, theirs = ((max(one[BY_DAMAGE], measure.perfect), one["fd"]) for one in (found, best))
+                least = measure.perfect + measure.noise
+                ours, theirs = ((max(one[BY_DAMAGE], least), one["fd"]) for one in (found, best))
                 better = ours < theirs
                 limit = ALIKE * min(found["fd"], best["fd"], *fds)
                 better = found["fd"] <= limit and (better or best["fd"] > limit)

@@ -277,7 +277,7 @@ def test_with_as_little_damage_as_real_faces_fd_decides(pack: Pack) -> None:
     evaluator = Evaluator(
         pack, np.arange(80), np.arange(0), EXTRACTOR, Sampler(Colour(), None, MODEL, CPU), "damage_x100"
     )
-    states = [{"damage_x100": damage, "fd": fd} for damage, fd in [(1.3, 50.0), (1.1, 51.0), (1.4, 49.0), (1.7, 48.0)]]
+    states = [{"damage_x100": damage, "fd": fd} for damage, fd in [(1.3, 50.0), (1.1, 51.0), (1.54, 49.0), (1.7, 48.0)]]
     assert [evaluator.is_best(state) for state in states] == [True, False, True, False]
 
 
