@@ -382,8 +382,8 @@ class TrainConfig:
     )
     whole: float | None = recipe(
         None,
-        "weight, in the generator's loss, of how broken the eyes of samples look, as learned from what people said of "
-        "samples: more whole eyes, a little less variety; unset: 1 for 2,000 anime faces or more, 0 for others.",
+        "weight, in the generator's loss, of how whole samples look, as learned from samples of anime faces that were "
+        "rated by eye: fewer broken eyes, a little less variety; unset: 1 for 2,000 anime faces or more, 0 for others.",
         ge=0,
     )
     typical: float | None = recipe(

@@ -148,14 +148,6 @@ def path_of(name: str) -> Path:
     return Path(getattr(module, known_by).get_model_file_path())
 
 
-def installed(name: str) -> bool:
-    """Return whether the package with a network's weights is installed."""
-    try:
-        return path_of(name).is_file()
-    except ConfigError:
-        return False
-
-
 @functools.cache
 def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
     """Read a file of weights; also return its digest."""

@@ -24,7 +24,7 @@ DEPTHS = 4  # the map at a stride of 16
 
 
 class Eyes(nn.Module):
-    """Maps faces (N, C, S, S) in [-1, 1], colour or grey, to scores (N,), float32; gradients pass through."""
+    """Maps faces (N, C, S, S) in [-1, 1], colour or grey, to scores (N,), float32."""
 
     weights: Tensor  # of the regression, see `halves`
     bias: Tensor
@@ -58,7 +58,7 @@ def load(on: torch.device, path: Path = EYES) -> Eyes:
         CheckpointError: the file is missing, damaged, or was made for another encoder.
         ConfigError: the package with the encoder's weights is not installed.
     """
-    content = shipped(path, "weights", "bias", "encoder", use="tells broken eyes", without="--whole=0")
+    content = shipped(path, "weights", "bias", "encoder", use="tells broken eyes", without=None)
     encoder = imagenet.load("lite0", depths=DEPTHS)
     if content["encoder"] != encoder.name:
         raise CheckpointError(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from config import WHOLE_FACES, CheckpointError
 from gan.images import to_tensor
@@ -50,6 +50,22 @@ class WholeFaces:
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
+class Scorer(nn.Module):
+    """The same scores for training, which passes their gradient on."""
+
+    weights: Tensor
+
+    def __init__(self, on: torch.device, path: Path = WHOLE_FACES) -> None:
+        super().__init__()
+        self.encoder = features.faces_encoder(on)
+        self.register_buffer("weights", load(features.load("faces", None, on), path).weights.float().to(on))
+
+    def forward(self, faces: Tensor) -> Tensor:
+        """Score faces (N, C, S, S) in [-1, 1]: (N,) float32."""
+        faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=torch.channels_last)
+        return self.encoder(faces).float() @ self.weights
+
+
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     """Load the regression that comes with the program, for the features called `faces`.
 
@@ -57,7 +73,7 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
     """
     needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
-    content = shipped(path, *needs, use=use, without="--typical=1")
+    content = shipped(path, *needs, use=use, without="--typical=1 --whole=0")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "

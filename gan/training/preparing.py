@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig, Vocabulary
-from gan import checkpoint, imagenet, latent
+from gan import checkpoint, latent
 from gan.classes import NONE, Classes
 from gan.command_line import show
 from gan.data import labels, torchvision_data
@@ -142,9 +142,9 @@ def suited_to_kind(config: TrainConfig, faces: Faces, device: torch.device) -> T
     if measured:
         own["eval_metric"] = BY_DAMAGE if known else "fd"
     if config.whole is None:
-        own["whole"] = float(known and faces.pack.many and imagenet.installed("lite0"))
+        own["whole"] = float(known and faces.pack.many)
         if own["whole"]:
-            show("samples are asked for whole eyes, which costs a little variety; without: --whole=0")
+            show("samples are asked to look whole, which saves eyes and costs a little variety; without: --whole=0")
     return dataclasses.replace(config, **own)
 
 

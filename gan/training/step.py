@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -15,13 +14,11 @@ from torch.nn.functional import pad
 
 from gan import latent
 from gan.device import compile_fixed
-from gan.quality import eyes
+from gan.quality import whole_faces
 from gan.training import losses
 from gan.training.augment import augment, draw_moves
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
-
-EYES_OF = 4  # one of so many samples is asked whether its eyes are broken
 
 Network = Literal["d", "g"]  # the discriminator, or the generator
 
@@ -39,7 +36,7 @@ class WrappedNetworks:
     trained_discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # likewise
     discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]  # for the generator's step, in which it is frozen
     encode: Callable[[Tensor], list[Tensor]]  # see `Discriminator.encode`
-    eyes: Callable[[Tensor], Tensor] | None = None  # scores how broken eyes look, for the generator's step
+    whole: Callable[[Tensor], Tensor] | None = None  # scores how whole faces look, for the generator's step
 
     @classmethod
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
@@ -49,23 +46,21 @@ class WrappedNetworks:
             generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
             encode = compile_fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
-        scorer = eyes.load(run.device) if run.config.whole else None
-        return cls(trained[0], trained[1], discriminator, encode, scorer)
+        whole = whole_faces.Scorer(run.device) if run.config.whole else None
+        return cls(trained[0], trained[1], discriminator, encode, whole)
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
     """Real or generated faces as the discriminator receives them."""
 
-    plain: Tensor  # before augmentation, (n, C, S, S) in [-1, 1]
-    images: Tensor  # augmented, of the same shape
+    images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
     features: list[Tensor]  # the features of the images by the discriminator's encoder
     classes: Tensor  # (n, K); generated faces have the classes of the real faces beside them
 
     def detach(self) -> View:
         """Return the same view without the graph that leads back to the generator."""
-        detached = self.plain.detach(), self.images.detach()
-        return View(*detached, [features.detach() for features in self.features], self.classes)
+        return View(self.images.detach(), [features.detach() for features in self.features], self.classes)
 
 
 @dataclasses.dataclass
@@ -108,8 +103,8 @@ class Step:
         moves = draw_moves(
             self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour
         )
-        augmented = augment(images, moves.of(self.mine).of(part))
-        return View(images, augmented, self.networks.encode(augmented), self.classes[part])
+        images = augment(images, moves.of(self.mine).of(part))
+        return View(images, self.networks.encode(images), self.classes[part])
 
     def take(self, part: slice) -> tuple[View, View] | None:
         """Return the kept views, if any, and forget them.
@@ -133,12 +128,12 @@ def discriminate_pair(
     """
     if apart:
         return discriminate(discriminator, real), discriminate(discriminator, fake)
-    logits = discriminator(
+    both = View(
         torch.cat([real.images, fake.images]),
         [torch.cat(pair) for pair in zip(real.features, fake.features, strict=True)],
         torch.cat([real.classes, fake.classes]),
     )
-    real_logits, fake_logits = logits.chunk(2)
+    real_logits, fake_logits = discriminate(discriminator, both).chunk(2)
     return real_logits, fake_logits
 
 
@@ -147,25 +142,22 @@ def discriminate(discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]
     return discriminator(view.images, view.features, view.classes)
 
 
-def weighted_eyes(step: Step, part: slice, faces: Tensor) -> Tensor:
-    """Return the generator's penalty for broken eyes of samples (n, C, S, S) of a part of the batch, a scalar.
+def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
+    """Return the generator's penalty for samples (n, C, S, S) of a part of the batch that do not look whole, a scalar.
 
-    Every `EYES_OF`-th sample of the batch is asked, which is quicker. So that the penalty is not met by details that
-    only one view shows, faces are moved a little and half of them mirrored.
+    So that it is not met by details that only one view shows, faces are moved a little and half of them mirrored.
     """
-    config, scorer, size = step.run.config, step.networks.eyes, step.run.config.batch_size
-    asked = torch.arange(size)[step.mine][part] % EYES_OF == 0
-    if scorer is None or not config.whole or not asked.any():
-        return torch.zeros((), device=faces.device)
-    random = step.random("eyes", "g")
+    config, scorer = step.run.config, step.networks.whole
+    if scorer is None or not config.whole:
+        return torch.zeros((), device=fake.device)
+    random = step.random("whole", "g")
     far = config.image_size // 32
     down, right = random.integers(0, 2 * far + 1, 2)
-    mirrored = torch.from_numpy(random.random(size) < 0.5)[step.mine][part][asked].to(faces.device)
-    padded = pad(faces[asked.to(faces.device)].float(), (far, far, far, far), mode="reflect")
+    mirrored = torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine][part].to(fake.device)
+    padded = pad(fake, (far, far, far, far), mode="reflect")
     faces = padded[..., down : down + config.image_size, right : right + config.image_size]
     faces = torch.where(mirrored[:, None, None, None], faces.flip(3), faces)
-    share = (len(faces) / len(asked)) / (math.ceil(size / EYES_OF) / size)  # so that parts add up to the batch
-    return config.whole * share * losses.eyes_loss(scorer(faces))
+    return config.whole * losses.wholeness_loss(scorer(faces))
 
 
 def weighted_penalty(

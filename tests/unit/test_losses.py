@@ -13,12 +13,12 @@ from gan.training.losses import (
     approximate_penalty,
     discriminator_loss,
     exact_penalty,
-    eyes_loss,
     generator_loss,
     gradient_penalties,
     head_penalties,
     interpolated_penalty,
     penalty_noise,
+    wholeness_loss,
 )
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
@@ -306,10 +306,10 @@ def test_heads_have_losses_of_their_own_that_are_summed(loss: Loss) -> None:
     torch.testing.assert_close(generator_loss(loss, real, fake), expected)
 
 
-def test_eyes_that_look_whole_enough_are_asked_for_no_more() -> None:
-    scores = torch.tensor([0.2, -0.3, 0.45, 0.7], requires_grad=True)
-    loss = eyes_loss(scores)
-    assert loss.item() == pytest.approx(2 * (0.25 + 0.5) / 4)
+def test_faces_that_look_whole_enough_are_asked_for_no_more() -> None:
+    scores = torch.tensor([0.2, 0.9, -0.05, -0.3], requires_grad=True)
+    loss = wholeness_loss(scores)
+    assert loss.item() == pytest.approx((0.25 + 0.5) / 0.25 / 4)
     loss.backward()
     assert scores.grad is not None
-    assert scores.grad.tolist() == [0, 0, 0.5, 0.5]
+    assert scores.grad.tolist() == [0, 0, -1, -1]

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import functools
 import itertools
 import json
 import os
@@ -28,7 +29,7 @@ from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
 from gan.images import to_pixels
-from gan.quality import eyes, features
+from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
 from gan.training import between, losses, preparing, sittings
 from gan.training.budget import evaluated_last
@@ -720,16 +721,16 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
     assert steepness(with_it.projected) < steepness(without.projected)
 
 
-def test_samples_that_are_asked_for_whole_eyes_come_to_have_them(pack: Pack, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, lr1=3e-3, lr2=0.0, projected=False, penalty="none", max_epoch=10)
-    scorer, z = eyes.load(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+def test_samples_that_are_asked_to_look_whole_come_to_look_so(pack: Pack, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, lr1=3e-3, lr2=0.0, projected=False, penalty="none")
+    scorer, z = whole_faces.Scorer(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
     scores = []
     for weight in (0.0, 100.0):
         run = run_in(tmp_path / f"{weight:g}", dataclasses.replace(config, whole=weight))
         generator = trained(run, every(pack)).generator
         with torch.no_grad():
             scores.append(scorer(generator(z, torch.zeros(64, 0, dtype=torch.int64))).mean().item())
-    assert scores[1] < scores[0] - 0.05
+    assert scores[1] > scores[0] + 0.1
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -763,6 +764,8 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     vocabulary: Any,
     whole: float,
 ) -> None:
+    monkeypatch.setattr(whole_faces, "Scorer", functools.cache(whole_faces.Scorer))  # made before its layers are others
+    whole_faces.Scorer(CPU)
     monkeypatch.setattr(nn, "BatchNorm2d", Norm)
     config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
     config = dataclasses.replace(config, vocabulary=vocabulary, whole=whole)
@@ -1029,7 +1032,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after({"evaluation": alone}) == (3.0 if metric in (None, "fd") else None)
 
 
-def test_anime_faces_are_kept_by_damage_and_samples_asked_for_whole_eyes(
+def test_anime_faces_are_kept_by_damage_and_samples_asked_to_look_whole(
     tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settled(known: bool | None, **options: Any) -> TrainConfig:

@@ -9,6 +9,7 @@ import torch
 from config import RELEASED, WHOLE_FACES, CheckpointError
 from gan import checkpoint
 from gan.data.synthetic import draw
+from gan.images import to_tensor
 from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 from gan.quality.whole_faces import WholeFaces
@@ -53,6 +54,16 @@ def test_it_knows_samples_and_synthetic_faces_and_no_other_pictures(shipped: Who
     checks = np.kron(random.integers(0, 2, (64, 12, 12, 1)), np.ones((1, 8, 8, 3))) * 255
     for others in (noise, np.broadcast_to(slopes, (64, 96, 96, 3)).astype(np.uint8), checks.astype(np.uint8)):
         assert not known(others)
+
+
+def test_training_gets_the_same_scores(shipped: WholeFaces, faces: np.ndarray) -> None:
+    images = to_tensor(torch.from_numpy(faces[:32]))
+    scorer = whole_faces.Scorer(CPU)
+    assert scorer(images).tolist() == pytest.approx(shipped(faces[:32]), abs=1e-4)
+    small = torch.rand(4, 1, 32, 32, requires_grad=True)
+    scorer(small).sum().backward()
+    assert small.grad is not None
+    assert small.grad.abs().amax((1, 2, 3)).min() > 0
 
 
 def test_the_best_are_those_of_the_highest_scores(shipped: WholeFaces, released: Sampler, faces: np.ndarray) -> None:
