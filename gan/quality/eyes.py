@@ -26,7 +26,7 @@ DEPTHS = 4  # the map at a stride of 16
 class Eyes(nn.Module):
     """Maps faces (N, C, S, S) in [-1, 1], colour or grey, to scores (N,), float32."""
 
-    weights: Tensor  # of the regression, see `halves`
+    weights: Tensor  # of the regression, by what is `seen`
     bias: Tensor
 
     def __init__(self, encoder: imagenet.Lite, weights: Tensor, bias: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What chooses the faces to show: it sees what is wrong with a face, and knows which pictures are none."""
+"""What tells whole faces, for training: it sees what is wrong with a face, and knows which pictures are none."""
 
 from pathlib import Path
 
