@@ -546,8 +546,8 @@ class GenerateConfig:
         "make a film instead that goes from face to face and back to the first, by their seeds or such PNG files: "
         "3,17,42; morph.webp, or the file of --gen_img.",
     )
-    seconds: float | None = option(None, "length of that film; unset: two for each face.", ge=0.2, le=30)
-    fps: int = option(25, "its pictures per second.", ge=1, le=30)
+    seconds: float | None = option(None, "length of that film; unset: two per face.", ge=0.2, le=30)
+    fps: int = option(25, "its frames per second.", ge=1, le=30)
     classes: str | None = option(
         None,
         "draw faces of these classes, as hair:blue,eyes:red; what is left out is drawn as often as faces had it. With "
@@ -696,7 +696,7 @@ class PrepareConfig:
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
     )
     out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
-    min_size: int = option(64, "least length of a face's shorter side, pixels.", ge=1, le=4096)
+    min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
     keep: str = option(
         "",
         f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out.",

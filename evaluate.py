@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -91,8 +90,9 @@ class Learnt:
     certain: bool
 
 
-def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure, print the numbers, and write them and a picture; returns the content of the JSON file.
+@enough_memory("out of memory: stop other programs that use it, or measure with --nogpu")
+def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
+    """Run `python evaluate.py`: measure, print the numbers, and write them and a picture.
 
     Raises:
         UserError: faces or a checkpoint cannot be used, or the report cannot be written.
@@ -136,12 +136,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
     result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
     save(config.report, result, samples.first, pairs)
-    return result
 
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     """Load the generator, or open the pictures, that --fake names."""
-    if config.fake.suffix == ".pt" or any(map(os.path.isfile, (config.fake / "best.pt", config.fake / "latest.pt"))):
+    if config.fake.suffix == ".pt" or any(os.path.isfile(config.fake / name) for name in sampling.FILES):
         sampler = sampling.load(config.fake, device)
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
@@ -362,9 +361,8 @@ def measure_classes(
         show(f"{not_measured}: {error}")
         return
     vocabulary = sampler.classes.vocabulary
-    codes = (
-        translated(labels, vocabulary) if labels is not None else np.zeros((len(at_hand[1].pixels), len(vocabulary)))
-    )
+    assert labels is not None  # they were wanted
+    codes = translated(labels, vocabulary)
     asked = sampler.classes.of_seeds(range(config.seed, config.seed + real.n))
     taught, others = (real.reals.features, codes[real.chosen]), (real.of_others, codes[real.others])
     found = classification.measure(vocabulary, taught, others, (samples.faces.features, asked))
@@ -382,9 +380,6 @@ def checkpoint_history(
     """Return the metrics over a run: of its checkpoints, measured now, and those measured during training."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
-    present = math.inf
-    with contextlib.suppress(CheckpointError):  # latest.pt is missing or damaged
-        present = max(sampling.load(config.fake / "latest.pt", device).images_seen, sampler.images_seen)
     for path in reversed(checkpoints_in(config.fake)):
         if "-before" in path.stem:  # left behind when the run was resumed from an older checkpoint
             continue
@@ -396,7 +391,7 @@ def checkpoint_history(
         if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
             show(f"left out: {path}: generates other faces, of {other.model.image_size} pixels")
             continue
-        if other.images_seen in points or not 0 < other.images_seen <= present:
+        if other.images_seen in points or other.images_seen <= 0:
             continue
         with bar(path.name, n) as progress:
             seen = other.faces(range(config.seed, config.seed + n))
@@ -460,12 +455,6 @@ def save(
 def bar(what: str, total: int, unit: str = "face") -> tqdm:
     """Return a progress bar, which is shown only in a terminal."""
     return tqdm(desc=what, total=total, unit=unit, disable=None, leave=False)
-
-
-def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
-    """Run `python evaluate.py`."""
-    with enough_memory("out of memory: stop other programs that use it, or measure with --nogpu"):
-        evaluate(config)
 
 
 if __name__ == "__main__":

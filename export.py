@@ -16,7 +16,8 @@ from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
 
 
-def export(config: ExportConfig) -> None:
+@enough_memory("out of memory: stop other programs that use it")
+def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
     """Export a generator in the format that `config` requests, and report the result.
 
     Raises:
@@ -54,7 +55,7 @@ def card(sampler: Sampler, checkpoint: Path) -> str:
     """Return the model card, in Markdown."""
     size, classes = sampler.model.image_size, sampler.classes.table()
     weights = sum(one.numel() for one in sampler.generator.parameters())
-    name = "the released generator of anime faces" if checkpoint in (RELEASED, Path("released")) else "a run"
+    name = "the released generator of anime faces" if checkpoint == RELEASED else "a run"
     parts = [
         "---",
         "pipeline_tag: unconditional-image-generation",
@@ -91,12 +92,6 @@ def card(sampler: Sampler, checkpoint: Path) -> str:
 
 def _megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB"
-
-
-def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
-    """Run `python export.py`."""
-    with enough_memory("out of memory: stop other programs that use it"):
-        export(config)
 
 
 if __name__ == "__main__":

@@ -87,9 +87,7 @@ def prepared(
         "manifest": manifest,
         "labels": labels,
     }
-    page = cleaning_report.page(
-        result, candidates, lambda i: cleaning.thumbnail(pixels[rows[i]]) if i in rows else None
-    )
+    page = cleaning_report.page(result, candidates, pixels, rows)
     write_text(config.report, page)
     write_json(config.report.with_suffix(".json"), result)
     tell(config, result)

@@ -217,7 +217,7 @@ def run_until_stopped(ready: Ready) -> None:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:
         raise ConfigError(
-            "the debugger was left with q in the middle of a step, which ends the run (c continues); its last save is "
+            "you quit the debugger in the middle of a step, which ends the run (c goes on); its last save is "
             f"good: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:

@@ -18,7 +18,7 @@ from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 from benchmarks.teaching import save, teach
 from config import COLOURS
 from gan.data.faces import names_of, open_pack
-from gan.data.labels import coded, texts_of
+from gan.data.labels import learned, texts_of
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE
 from gan.images import to_tensor
@@ -67,9 +67,9 @@ def main() -> None:
     pack = open_pack(options.data_path, SIZE)
     texts = texts_of(options.tags, names_of(pack, options.data_path), print)
     assert texts is not None
-    columns = coded(texts, print)
-    vocabulary = tuple(names for names, _ in columns)
-    codes = torch.from_numpy(np.stack([codes for _, codes in columns], 1))
+    labels = learned(texts, np.arange(len(pack.hashes)), options.data_path, True, print)
+    assert labels is not None
+    vocabulary, codes = labels[0], torch.from_numpy(labels[1])
     tagged = (codes > 0).any(1).numpy()
     taught, asked = (np.flatnonzero(tagged & ((pack.hashes % 5 == 0) == other)) for other in (False, True))
     if options.shuffled:

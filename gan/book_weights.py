@@ -6,8 +6,6 @@ edition's discriminator ends in a sigmoid, which has no weights: logits and the 
 
 from __future__ import annotations
 
-import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ import torch
 from torch import Tensor
 
 from config import IMAGE_SIZES, SIZES, CheckpointError, ModelConfig
-from gan.device import out_of_memory
-from gan.files import is_bomb
+from gan import checkpoint
 
 Weights = dict[str, Tensor]
 EXPECTED = "expected weights that the book's program saved, such as"
@@ -29,27 +26,9 @@ def read(path: Path, example: str) -> Weights:
         CheckpointError: the file is missing, damaged, or something else. No code in it is run.
     """
     try:
-        path.open("rb").close()
+        content = checkpoint.unpickled(path, "cpu", f"{EXPECTED} {example}")
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}; {EXPECTED} {example}") from error
-    try:
-        if is_bomb(path):
-            raise CheckpointError(
-                f"{path}: would unpack to far more than weights do, and stays packed; {EXPECTED} {example}"
-            )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the old format
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except CheckpointError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path}: not weights, or it holds Python code or objects and was not loaded; {EXPECTED} {example}"
-        ) from error
-    except Exception as error:  # torch's errors for damaged files have no common type
-        if out_of_memory(error):
-            raise
-        raise CheckpointError(f"{path}: damaged, or not weights at all; {EXPECTED} {example}") from error
     if isinstance(content, dict) and content.get("program"):
         raise CheckpointError(f"{path}: a checkpoint of this program; give it with --checkpoint, or --init to train on")
     if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):

@@ -16,11 +16,12 @@ import torch
 
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
-from gan.files import is_bomb, replacing
+from gan.files import replacing
 
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
 REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
+HARMLESS, DENSEST = 64 * 2**20, 20  # bytes, and times its size, that any zip may unpack to: weights hardly compress
 
 
 def save(path: Path, content: Mapping[str, Any]) -> None:
@@ -70,34 +71,13 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
                     else ""
                 )
                 raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
-        if is_bomb(path):
-            raise CheckpointError(
-                f"{path}: would unpack to far more than weights do, and stays packed; use another file"
-            )
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()  # torch does not verify the checksums
-        if broken is not None:
-            raise CheckpointError(f"{path}: damaged, {broken} is not what was written; use another file")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the content of foreign files
-            content = torch.load(path, map_location=device, weights_only=True)
+        content = unpickled(path, device, "use another file")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise CheckpointError(
             f"{path}: no such checkpoint; expected a .pt file or the folder of a run{_perhaps(path)}"
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; use another file") from error
-    except CheckpointError:
-        raise
-    except pickle.UnpicklingError as error:  # torch refuses pickles that call anything but its own constructors
-        raise CheckpointError(
-            f"{path}: holds Python code or objects and was not loaded; expected tensors and numbers only. "
-            "Use a file written by this program"
-        ) from error
-    except Exception as error:  # the errors of torch and zipfile for damaged files have no common type
-        if out_of_memory(error):
-            raise
-        raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; use another file") from error
     if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
         raise CheckpointError(f"{path}: not written by this program; expected a checkpoint of train.py")
     if content["format"] > FORMAT:
@@ -109,6 +89,37 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
     if missing:
         raise CheckpointError(f"{path}: incomplete, it lacks {', '.join(missing)}; use another file")
     return content
+
+
+def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
+    """Read what torch.save wrote, in its old or new format, without running code in it; `instead` ends each message.
+
+    Raises:
+        CheckpointError: the file is damaged, contains code, or would unpack to far more than weights do.
+        OSError: it cannot be opened.
+    """
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if sum(part.file_size for part in archive.infolist()) > max(HARMLESS, DENSEST * path.stat().st_size):
+                    raise CheckpointError(
+                        f"{path}: would unpack to far more than weights do, so it was not unpacked; {instead}"
+                    )
+                if (broken := archive.testzip()) is not None:  # torch does not verify the checksums
+                    raise CheckpointError(f"{path}: damaged, {broken} is not what was written; {instead}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about foreign files and the old format
+            return torch.load(path, map_location=device, weights_only=True)
+    except (OSError, CheckpointError):
+        raise
+    except pickle.UnpicklingError as error:  # torch refuses pickles that call anything but its own constructors
+        raise CheckpointError(
+            f"{path}: not weights, or it holds Python code or objects and was not loaded; {instead}"
+        ) from error
+    except Exception as error:  # the errors of torch and zipfile for damaged files have no common type
+        if out_of_memory(error):
+            raise
+        raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; {instead}") from error
 
 
 def _perhaps(path: Path) -> str:
@@ -172,7 +183,7 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], w
     """
     own = module.state_dict()
     if not isinstance(weights, Mapping) or not all(isinstance(each, torch.Tensor) for each in weights.values()):
-        raise CheckpointError(f"{path}: its {what} is no network; expected names with tensors; use another file")
+        raise CheckpointError(f"{path}: its {what} is not a network; expected tensors by name; use another file")
     for name in [*own, *weights]:
         if name not in weights or name not in own:
             where = "this program's network" if name in own else "the checkpoint"

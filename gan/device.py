@@ -45,37 +45,30 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     # Once the discriminator wins, gradients fall below 1e-38, and CPUs compute such denormals 2 to 5 times slower.
     torch.set_flush_denormal(True)
     keep_memory()
-    device, found = torch.device("cpu"), None
-    if gpu is not False and torch.accelerator.is_available():
-        found = torch.accelerator.current_accelerator()
+    found = None if gpu is False else torch.accelerator.current_accelerator(check_available=True)
     unfit = "" if found is None else why_unfit(found)
-    if found is not None and not unfit:
-        device = found
+    device = torch.device("cpu") if found is None or unfit else found
+    nvidia = gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi")
     if unfit:
         say(
             f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
             "CPU; docs/install.md has the builds of torch for old GPUs, else update the driver"
         )
-    elif gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi") and not has_cuda():
+    elif nvidia and not torch.backends.cuda.is_built():
         say(
             f"torch {torch.__version__} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on "
             "with the CPU; docs/install.md has the builds that can"
         )
-    elif gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi"):
+    elif nvidia:
         say(
-            f"torch {torch.__version__} finds no NVIDIA GPU that it can use; going on with the CPU; if nvidia-smi "
+            f"torch {torch.__version__} finds no NVIDIA GPU that it can use; using the CPU instead; if nvidia-smi "
             "shows one, its driver may be too old: docs/install.md says which build of torch it can run"
         )
     elif gpu and device.type == "cpu":
-        say(f"no GPU found by torch {torch.__version__}; going on with the CPU")
+        say(f"no GPU found by torch {torch.__version__}; using the CPU instead")
     else:
         say(f"device: {describe(device)}")
     return device
-
-
-def has_cuda() -> bool:
-    """Return whether this build of torch supports NVIDIA or AMD GPUs."""
-    return torch.backends.cuda.is_built()
 
 
 def why_unfit(device: torch.device) -> str:

@@ -7,14 +7,12 @@ import os
 import re
 import shlex
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`, which a killed process leaves behind
 # Seconds between attempts to rename on Windows, which fail while another program, say a virus scanner, reads the file.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
-HARMLESS, DENSEST = 64 * 2**20, 20  # bytes, and times its size, that any zip may unpack to: weights hardly compress
 
 
 @contextlib.contextmanager
@@ -55,18 +53,6 @@ def write_text(path: Path, text: str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def is_bomb(path: Path) -> bool:
-    """Return whether a file is a zip that unpacks to far more than weights do.
-
-    Raises:
-        OSError, BadZipFile, ...: whatever `zipfile` raises for a damaged file.
-    """
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return sum(part.file_size for part in archive.infolist()) > max(HARMLESS, DENSEST * path.stat().st_size)
 
 
 def as_word(path: Path | str) -> str:

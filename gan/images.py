@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import math
 import os
 import zlib
@@ -147,23 +146,21 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     Raises:
         OSError: no picture can be read, or the film not written.
     """
-    previews = alike(previews)
-    if not previews:
+    previews, frames = alike(previews), list[Image.Image]()
+    for i in sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)}) if previews else ():
+        with contextlib.suppress(OSError):  # cut short by a power failure
+            frames.append(_frame(previews[i]))
+    if not frames:
         raise OSError("none of its pictures can be read")
-    places = sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)})
-    pictures = (_frame(previews[i]) for i in places)
-    each = max(20, round(1000 * seconds / len(places)))
+    n, each = len(frames), max(20, round(1000 * seconds / len(frames)))
     try:
         with replacing(path) as temporary:
             if path.suffix.lower() == ".mp4":
-                pictures = itertools.chain(pictures, itertools.repeat(_frame(previews[-1]), LAST // each))
-            _write_film(pictures, temporary, [each] * (len(places) - 1) + [each + LAST], Fraction(1000, each))
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError and ValueError come from av and Pillow
-        whole = list(filter(is_picture, previews))
-        if whole and len(whole) < len(previews):
-            return save_film(whole, path, seconds)
+                frames += frames[-1:] * (LAST // each)
+            _write_film(frames, temporary, [each] * (n - 1) + [each + LAST], Fraction(1000, each))
+    except (RuntimeError, ValueError) as error:  # from av and Pillow
         raise OSError(str(error)) from error
-    return len(places)
+    return n
 
 
 def save_morph(faces: Sequence[np.ndarray], path: Path, fps: int) -> None:
@@ -209,15 +206,6 @@ def alike(pictures: Sequence[Path]) -> list[Path]:
             sizes[path] = picture.size
     last = next(reversed(sizes.values()), None)
     return [path for path, size in sizes.items() if size == last]
-
-
-def is_picture(path: Path) -> bool:
-    """Return whether a picture file can be read to its end."""
-    try:
-        _read(path)
-        return True
-    except OSError:
-        return False
 
 
 def _frame(path: Path) -> Image.Image:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,17 +47,17 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
     Raises:
         DataError: the labels cannot be read, or `wanted` is True and there are none.
     """
-    if wanted is False:
+    own = data_path == SYNTHETIC or torchvision_data.is_dataset(data_path)
+    if wanted is False or (own and not wanted):
         return None
-    table = data_path / FILE
-    if data_path == SYNTHETIC or torchvision_data.is_dataset(data_path):
-        found = _own(pack, data_path) if wanted else None
-        if wanted and found is None:
-            raise DataError(
-                f"--classes: torchvision gives no class for each picture of {data_path}; leave --classes out"
-            )
-        return found
-    if table.is_file():
+    if data_path == SYNTHETIC:
+        shown = [synthetic.Attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
+        return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
+    if own:
+        if (classes := torchvision_data.classes_of(data_path)) is None:
+            raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
+        return {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+    if (table := data_path / FILE).is_file():
         found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
     else:
         found = _of_folders(pack, data_path, bool(wanted), say)
@@ -74,25 +74,37 @@ def learned(
 ) -> Labels | None:
     """Return the labels of the classes that enough training faces have, and report them.
 
+    Faces of smaller classes count as unlabelled; columns without a class are dropped.
     `training` are the indices of the training faces in the pack, (n,).
 
     Raises:
         DataError: `wanted` is True and no class has enough faces.
     """
-    columns = coded(texts, say, training)
-    if not columns:
-        if wanted:
-            raise DataError(
-                f"--classes: no class in {data_path} has {FEWEST} faces; add faces, or leave the option out"
+    vocabulary, codes = list[tuple[str, ...]](), list[np.ndarray]()
+    for column, values in texts.items():
+        sizes = Counter(filter(None, (values[int(i)] for i in training)))
+        small = sorted(name for name, size in sizes.items() if size < FEWEST)
+        classes = sorted(sizes.keys() - set(small))
+        if small:
+            shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
+            more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
+            say(
+                f"{column}: {shown}{more}: fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
             )
-        return None
-    vocabulary, codes = tuple(names for names, _ in columns), np.stack([codes for _, codes in columns], axis=1)
-    for column, (name, *classes) in enumerate(vocabulary):
-        known = int((codes[training, column] > 0).sum())
-        of = f"{known:,} of {len(training):,} faces have one"
+        if not classes:
+            say(f"{column}: no class is large enough; the column is ignored")
+            continue
+        numbers = {name: code for code, name in enumerate(classes, 1)}
+        vocabulary.append((column, *classes))
+        codes.append(np.array([numbers.get(value, 0) for value in values], np.int64))
+        of = f"{sum(sizes[name] for name in classes):,} of {len(training):,} faces have one"
         shown = ", ".join(map(printable, classes[:20])) + (", ..." if len(classes) > 20 else "")
-        say(f"learning {len(classes)} classes of {printable(name)} ({of}): {shown}; without: --noclasses")
-    return vocabulary, codes
+        say(f"learning {len(classes)} classes of {printable(column)} ({of}): {shown}; without: --noclasses")
+    if vocabulary:
+        return tuple(vocabulary), np.stack(codes, axis=1)
+    if wanted:
+        raise DataError(f"--classes: no class in {data_path} has {FEWEST} faces; add faces, or leave the option out")
+    return None
 
 
 def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
@@ -104,15 +116,6 @@ def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
             numbers = [0, *(1 + classes.index(one) if one in classes else 0 for one in own[places[name]][1:])]
             found[:, column] = np.array(numbers)[codes[:, places[name]]]
     return found
-
-
-def _own(pack: Pack, data_path: Path) -> Texts | None:
-    """Return the labels that a synthetic or torchvision dataset comes with, or None."""
-    if data_path == SYNTHETIC:
-        shown = [synthetic.attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
-        return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
-    classes = torchvision_data.classes_of(data_path)
-    return None if classes is None else {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
 
 
 def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], None]) -> Texts | None:
@@ -136,9 +139,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
     if len(sizes) < 2 or (not wanted and ("" in sizes or min(sizes.values()) < LEAST)):
         return None
     if not wanted and (len(sizes) > MOST or all(name.isdigit() or name.lower() in SPLITS for name in sizes)):
-        say(
-            f"the {len(sizes):,} folders of {printable(str(data_path))} are not taken for classes; --classes takes them"
-        )
+        say(f"the {len(sizes):,} folders of {printable(str(data_path))} are not used as classes; --classes uses them")
         return None
     return {"class": folders}
 
@@ -150,8 +151,8 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
     only reported, and the result is None.
     """
     expected = (
-        "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; mend it, or "
-        "leave it aside with --noclasses"
+        "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; fix it, or "
+        "ignore it with --noclasses"
     )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -212,28 +213,3 @@ def _places(names: Sequence[str]) -> dict[str, int | None]:
         if inside and head.lower().endswith(".zip"):
             places[inside] = None if inside in places else i
     return places | {name: i for i, name in enumerate(names)}
-
-
-def coded(
-    texts: Mapping[str, Sequence[str]], say: Callable[[str], None], among: np.ndarray | None = None
-) -> list[tuple[tuple[str, ...], np.ndarray]]:
-    """Encode columns of texts as names and codes; small classes count as unlabelled, and empty columns are dropped.
-
-    `among` are the indices of the faces that are counted, (n,); None counts all.
-    """
-    found = []
-    for column, values in texts.items():
-        counted = list(values) if among is None else [values[int(i)] for i in among]
-        sizes = Counter(filter(None, counted))
-        small = sorted(name for name, size in sizes.items() if size < FEWEST)
-        classes = sorted(sizes.keys() - set(small))
-        if small:
-            shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
-            more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
-            say(f"{column}: {shown}{more}: fewer than {FEWEST} faces are no class; they count as not labelled")
-        if not classes:
-            say(f"{column}: no class in it; the column is left out")
-            continue
-        numbers = {name: code for code, name in enumerate(classes, 1)}
-        found.append(((column, *classes), np.array([numbers.get(value, 0) for value in values], np.int64)))
-    return found

@@ -8,7 +8,6 @@ Coordinates are those of a 96-pixel picture with x = 0 in the middle and y point
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,32 +80,32 @@ COLLARS = ("sailor", "shirt", "ribbon", "round", "hood")
 PATTERNS = ("plain", "gradient", "gradient", "dots", "stripes", "halo", "rays")
 
 
-@dataclasses.dataclass(frozen=True)
 class Attributes:
-    """The attributes of a synthetic face, which are the labels of the dataset."""
+    """The attributes of a synthetic face, with matching colours of hair and eyes: the labels of the dataset."""
 
-    hair: str
-    eyes: str
-    skin: str
-    bangs: str
-    back: str
-    face: str
-    eye_shape: str
-    gaze: str
-    mouth: str
-    glasses: bool
-    blush: bool
-    ornament: str
-    collar: str
-    clothes: str
-    background: str
-    pattern: str
+    def __init__(self, dice: Dice) -> None:
+        self.hair: str = dice.pick(tuple(HAIR))
+        self.eyes: str = dice.pick(HAIR[self.hair][1])
+        self.skin: str = dice.pick(tuple(SKIN), SKIN_WEIGHTS)
+        self.bangs: str = dice.pick(BANGS)
+        self.back: str = dice.pick(BACKS, (3, 3, 4, 3, 3, 2, 2, 2))
+        self.face: str = dice.pick(tuple(FACE_SHAPES))
+        self.eye_shape: str = dice.pick(tuple(EYE_SHAPES))
+        self.gaze: str = dice.pick(GAZES)
+        self.mouth: str = dice.pick(MOUTHS, (4, 4, 3, 2, 2, 2, 1))
+        self.glasses: bool = dice.chance(0.12)
+        self.blush: bool = dice.chance(0.6)
+        self.ornament: str = dice.pick(ORNAMENTS)
+        self.collar: str = dice.pick(COLLARS)
+        self.clothes: str = dice.pick(tuple(CLOTHES))
+        self.background: str = dice.pick(tuple(BACKGROUNDS))
+        self.pattern: str = dice.pick(PATTERNS)
 
 
 def draw(seed: int, size: int = 96) -> tuple[np.ndarray, Attributes]:
     """Draw the synthetic face of a seed, at least 0. Return pixels (size, size, 3), uint8, and the attributes."""
     dice = Dice(seed)
-    shown = attributes(dice)
+    shown = Attributes(dice)
     return Portrait(shown, dice, size).picture(), shown
 
 
@@ -132,29 +131,6 @@ class Dice:
             if left < 0:
                 return option
         return options[-1]
-
-
-def attributes(dice: Dice) -> Attributes:
-    """Choose the attributes of a face, with matching colours of hair and eyes."""
-    hair = dice.pick(tuple(HAIR))
-    return Attributes(
-        hair=hair,
-        eyes=dice.pick(HAIR[hair][1]),
-        skin=dice.pick(tuple(SKIN), SKIN_WEIGHTS),
-        bangs=dice.pick(BANGS),
-        back=dice.pick(BACKS, (3, 3, 4, 3, 3, 2, 2, 2)),
-        face=dice.pick(tuple(FACE_SHAPES)),
-        eye_shape=dice.pick(tuple(EYE_SHAPES)),
-        gaze=dice.pick(GAZES),
-        mouth=dice.pick(MOUTHS, (4, 4, 3, 2, 2, 2, 1)),
-        glasses=dice.chance(0.12),
-        blush=dice.chance(0.6),
-        ornament=dice.pick(ORNAMENTS),
-        collar=dice.pick(COLLARS),
-        clothes=dice.pick(tuple(CLOTHES)),
-        background=dice.pick(tuple(BACKGROUNDS)),
-        pattern=dice.pick(PATTERNS),
-    )
 
 
 def mix(a: Color, b: Color, share: float) -> Color:

@@ -109,12 +109,9 @@ def classes_of(data_path: Path) -> list[str] | None:
     if names is None or targets is None or len(targets) != len(dataset):
         return None
     with contextlib.suppress(TypeError, ValueError, RuntimeError, IndexError):  # targets need not be numbers
-        return [_name(names[int(target)]) for target in targets]
+        given = [names[int(target)] for target in targets]
+        return [str(name[0] if isinstance(name, (tuple, list)) else name) for name in given]
     return None
-
-
-def _name(given: Any) -> str:
-    return given if isinstance(given, str) else str(given[0] if isinstance(given, (tuple, list)) else given)
 
 
 def picture(data_path: Path, index: int) -> Any:

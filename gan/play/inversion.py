@@ -14,13 +14,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, interpolate
+from torch.nn.functional import avg_pool2d
 
-from config import ENCODER
-from gan import checkpoint, device, images
-from gan.encoder import SIZE, Encoder, fused
+from gan import device, images
 from gan.play.morph import distance
-from gan.quality.features import shipped
+from gan.quality import features
 from gan.quality.sampling import Sampler
 
 RANDOM = 1024  # random faces from which the starting points are chosen
@@ -47,18 +45,13 @@ class Likeness:
     """The loss of an inversion: a unitless distance of faces from one picture, in pixels and in encoder features."""
 
     def __init__(self, picture: np.ndarray, on: torch.device) -> None:
-        encoder = Encoder()
-        checkpoint.load_weights(encoder, shipped(ENCODER, "encoder", without=None)["encoder"], "encoder", ENCODER)
-        self.encoder = device.place(fused(encoder.eval()), on).requires_grad_(False)
+        self.encoder = features.faces_encoder(on)
         self.face = images.to_tensor(torch.from_numpy(picture)[None].to(on))
         with torch.no_grad():
             self.maps = self._maps(self.face)
 
     def _maps(self, faces: Tensor) -> list[Tensor]:
-        faces = faces.expand(-1, 3, -1, -1)
-        if faces.shape[-1] != SIZE:
-            faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
-        return self.encoder.maps(faces)
+        return self.encoder.maps(features.resized(faces.expand(-1, 3, -1, -1)))
 
     def __call__(self, faces: Tensor) -> Tensor:
         """Return the distances (N,) of faces (N, C, S, S) in [-1, 1]."""

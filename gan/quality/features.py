@@ -21,7 +21,7 @@ from gan import checkpoint, device, imagenet
 from gan.command_line import show
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
-from gan.files import is_bomb, replacing
+from gan.files import replacing
 from gan.images import to_tensor
 from gan.quality.damage import Damage
 
@@ -181,18 +181,10 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
             "pip install -r requirements-extra.txt, or measure with --features=faces"
         ) from error
     if path is not None:
-        try:
-            if is_bomb(path):
-                raise CheckpointError(f"{path}: would unpack to far more than weights do; download {INCEPTION}")
-            torch.load(path, map_location="cpu", weights_only=True)  # the library would run code in the file
-        except CheckpointError:
-            raise
+        try:  # the library would run code in the file
+            checkpoint.unpickled(path, "cpu", f"expected the file from {INCEPTION}")
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; download {INCEPTION}") from error
-        except Exception as error:
-            raise CheckpointError(
-                f"{path}: not Inception's weights, or damaged; expected the file from {INCEPTION}"
-            ) from error
     try:
         extractor = FeatureExtractorInceptionV3("inception", ["2048"], None if path is None else str(path))
     except (urllib.error.URLError, OSError) as error:

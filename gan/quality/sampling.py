@@ -60,14 +60,12 @@ class Sampler:
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """Generate the samples of `seeds` in order, in batches of pixels (n, S, S, C) uint8."""
-        yield from self._batches(seeds, mean, std, lambda z, codes: images.to_pixels(self.generator(z)))
+        yield from self._lots(seeds, lambda some: images.to_pixels(self.generator(self.latents(some, mean, std))))
 
     def draw(self, latents: Tensor) -> Iterator[np.ndarray]:
         """Generate the samples of latents (N, nz) in order, in batches as `faces` does and bit-identical to its."""
         yield from self._lots(
-            range(len(latents)),
-            lambda places: (latents[places].to(self.device),),
-            lambda z: images.to_pixels(self.generator(z)),
+            range(len(latents)), lambda some: images.to_pixels(self.generator(latents[some].to(self.device)))
         )
 
     def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -107,26 +105,25 @@ class Sampler:
         if score is None and self.discriminator is None:
             raise self.missing or ConfigError("no discriminator to choose by")
 
-        def judged() -> Iterator[Tensor]:
-            """Yield a score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
+        def rated(some: list[int]) -> Tensor:
+            """Return a score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
+            codes = self.codes(some)
+            faces = self.generator(self.latents(some, mean, std, codes))
             if score is None:
-                lots = self._batches(seeds, mean, std, lambda z, codes: self._discriminate(self.generator(z), codes))
-            else:
-                lots = (
-                    torch.tensor(score(faces), dtype=torch.float64)[:, None] for faces in self.faces(seeds, mean, std)
-                )
-            for rows in lots:
-                progress(len(rows))
-                yield rows
+                return self._discriminate(faces, codes)
+            with device.autocast(self.device, "fp32"):
+                return torch.tensor(score(images.to_pixels(faces)), dtype=torch.float64)[:, None]
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots, left, known = judged(), iter(seeds), list[Tensor]()
+            lots, left, known = self._lots(seeds, rated), iter(seeds), list[Tensor]()
             while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
                 known.append(next(lots))
+                progress(len(known[-1]))
             first = torch.cat(known)
             typical_known, typical = _typical(first[:, 1:])
             yield from zip(typical_known.tolist(), first[:, 0].tolist(), left, strict=False)
             for rows in lots:
+                progress(len(rows))
                 yield from zip(typical(rows[:, 1:]).tolist(), rows[:, 0].tolist(), left, strict=False)
 
         best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
@@ -163,26 +160,15 @@ class Sampler:
             return z
         return cast(Generator, self.generator).conditioned(z, self.codes(seeds) if codes is None else codes)
 
-    def _batches(self, seeds: Sequence[int], mean: float, std: float, work: Callable[..., T]) -> Iterator[T]:
-        """Apply `work` to the latents and classes of `seeds` in batches."""
-
-        def prepared(some: list[int]) -> tuple[Tensor, Tensor]:
-            codes = self.codes(some)
-            return self.latents(some, mean, std, codes), codes
-
-        return self._lots(seeds, prepared, work)
-
-    def _lots(
-        self, items: Sequence[int], prepared: Callable[[list[int]], tuple[Tensor, ...]], work: Callable[..., T]
-    ) -> Iterator[T]:
-        """Apply `work` to `prepared` items in batches; the batch size is halved if one does not fit in memory."""
+    def _lots(self, items: Sequence[int], work: Callable[[list[int]], T]) -> Iterator[T]:
+        """Apply `work` to items in batches; the batch size is halved if one does not fit in memory."""
         start = 0
         while start < len(items):
             some = list(items[start : start + self.batch])
             padded = some + some[-1:] * (self.batch - len(some))
             try:
                 with torch.no_grad(), device.autocast(self.device, self.precision):
-                    result = work(*prepared(padded))
+                    result = work(padded)
             except (RuntimeError, MemoryError) as error:
                 if not device.out_of_memory(error) or self.batch == 1:
                     raise

@@ -52,11 +52,13 @@ def select_instances(
     for lot in lots(np.concatenate([training, held_out])):
         features.of_pack(extractor, pack, lot, done)  # cached from here on
     if whole is None:
-        known = np.sort(stream(0, 0, "typical").permutation(training)[:FITTED])
-        far = fitted(pack, known, extractor)
+        fit = np.sort(stream(0, 0, "typical").permutation(training)[:FITTED])
+        known = features.of_pack(extractor, pack, fit).double()
+        distance = metrics.mahalanobis(known.mean(0), torch.cov(known.T, correction=0))
 
         def fault(lot: np.ndarray) -> np.ndarray:
-            return metrics.left_out(far(lot), np.where(np.isin(lot, known), len(known), np.inf))
+            far = distance(features.of_pack(extractor, pack, lot)).numpy()
+            return metrics.left_out(far, np.where(np.isin(lot, fit), len(fit), np.inf))
 
     else:
 
@@ -76,23 +78,6 @@ def select_instances(
 def unpacked(stored: Tensor | None, pack: Pack) -> np.ndarray | None:
     """Unpack a checkpoint's bits into a mask of the selected faces of a pack, (N,) bool; None stays None."""
     return None if stored is None else np.unpackbits(stored.cpu().numpy(), count=len(pack.pixels)).astype(bool)
-
-
-def fitted(pack: Pack, some: np.ndarray, extractor: Extractor) -> Callable[[np.ndarray], np.ndarray]:
-    """Fit a Gaussian to the features of some faces.
-
-    Returns:
-        A function from indices of faces to their squared Mahalanobis distances: the larger, the less likely.
-    """
-    total, square = torch.zeros(extractor.width).double(), torch.zeros(extractor.width, extractor.width).double()
-    origin = features.of_pack(extractor, pack, some[:1]).double()  # near all features, so that squares stay small
-    for lot in lots(some):
-        known = features.of_pack(extractor, pack, lot).double() - origin
-        total, square = total + known.sum(0), square + known.T @ known
-    mean = total / len(some)
-    covariance = square / len(some) - mean[:, None] * mean
-    distance = metrics.mahalanobis(mean + origin[0], covariance)
-    return lambda indices: distance(features.of_pack(extractor, pack, indices)).numpy()
 
 
 def lots(indices: np.ndarray) -> list[np.ndarray]:

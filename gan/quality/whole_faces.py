@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
 from gan.images import to_tensor
@@ -41,29 +41,21 @@ class WholeFaces:
         """Map features (N, F) to a score for each face, (N,), without a unit: the higher, the more whole it looks."""
         return (seen @ self.weights).numpy()
 
-    def __call__(self, pixels: np.ndarray) -> list[float]:
-        """Return the scores of pixels, (N, S, S, C) uint8."""
-        return self.scores(self.extractor(pixels)).tolist()
-
     def knows(self, seen: Tensor) -> bool:
         """Return whether faces with features (N, F) are of the kind trained on; for others, scores mean little."""
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
-class Scorer(nn.Module):
-    """The same scores for training, which passes their gradient on."""
+def scorer(on: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return a function from faces (N, C, S, S) in [-1, 1] to their scores (N,), float32, which passes gradients on."""
+    encoder = features.faces_encoder(on)
+    weights = load(features.load("faces", None, on)).weights.float().to(on)
 
-    weights: Tensor
-
-    def __init__(self, on: torch.device, path: Path = WHOLE_FACES) -> None:
-        super().__init__()
-        self.encoder = features.faces_encoder(on)
-        self.register_buffer("weights", load(features.load("faces", None, on), path).weights.float().to(on))
-
-    def forward(self, faces: Tensor) -> Tensor:
-        """Score faces (N, C, S, S) in [-1, 1]: (N,) float32."""
+    def scores(faces: Tensor) -> Tensor:
         faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=torch.channels_last)
-        return self.encoder(faces).float() @ self.weights
+        return encoder(faces).float() @ weights
+
+    return scores
 
 
 def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
@@ -103,8 +95,7 @@ def choose(
             broken = eyes.load(sampler.device)
 
             def score(pixels: np.ndarray) -> list[float]:
-                with torch.no_grad():
-                    return (-broken(to_tensor(torch.from_numpy(pixels)).to(sampler.device))).tolist()
+                return (-broken(to_tensor(torch.from_numpy(pixels)).to(sampler.device))).tolist()
 
             return sampler.best(seeds, keep, mean, std, progress, score), "those whose eyes look most whole"
     return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"

@@ -10,7 +10,6 @@ import logging
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -72,7 +71,8 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
     if columns:
         given = (*given, torch.ones(2, columns, dtype=torch.long))
         shapes["codes"] = {0: torch.export.Dim("n")}
-    with warnings.catch_warnings(), _silent():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # the exporter's messages are meant for developers
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # deprecation warnings from torch itself
         program = torch.onnx.export(
             Truncated(generator, half).eval(),
@@ -92,19 +92,6 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
     onnx.checker.check_model(made, full_check=True)
     with replacing(path) as temporary:
         temporary.write_bytes(made.SerializeToString())
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress the output of torch's exporter, which is meant for developers."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, float]:
@@ -141,7 +128,7 @@ def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, fl
     furthest = float(np.abs(np.asarray(faces) - expected.numpy()).max())
     if not furthest <= FARTHEST[half]:
         raise ConfigError(
-            f"{path}: ONNX Runtime draws other faces than PyTorch, numbers differ by {furthest:.2g}; do not use it, "
+            f"{path}: faces of ONNX Runtime differ from PyTorch's by up to {furthest:.2g}; do not use this file, "
             "and try other versions of onnx and onnxruntime"
         )
     speeds = [CHECKED / statistics.median(some[1:]) for some in taken]  # without the warm-up

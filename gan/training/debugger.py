@@ -5,6 +5,7 @@ from __future__ import annotations
 import bdb
 import contextlib
 import signal
+import time
 from pathlib import Path
 
 from gan.data.batches import Batches
@@ -26,9 +27,11 @@ class DebugFile:
     def stop_if_touched(self, run: Run, state: TrainingState, batches: Batches, monitor: Monitor) -> None:
         """Open the debugger if the file was touched. The time in it does not count as training."""
         if self.asks():
-            with monitor.paused(), leaving:
+            since = time.perf_counter()
+            with leaving:
                 breakpoint()  # run, state, batches and monitor are in scope
                 monitor.say("going on")
+            monitor.skip(time.perf_counter() - since)
 
     def asks(self) -> bool:
         """Return whether the file was touched since the last call, or since watching began.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TypeVar
 
-import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
+from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -32,16 +31,13 @@ def average_of(generator: M) -> M:
     return copy.deepcopy(generator).requires_grad_(False).eval()
 
 
-@torch.no_grad()
 def update(average: nn.Module, generator: nn.Module, remain: float) -> None:
     """Move the parameters of `average` towards those of `generator`, in place: a <- remain a + (1 - remain) g.
 
     Buffers are unchanged: BatchNorm's running statistics belong to one set of weights and cannot be averaged, see
     `estimate_statistics`.
     """
-    own: list[Tensor] = list(average.parameters())
-    new: list[Tensor] = list(generator.parameters())
-    torch._foreach_lerp_(own, new, 1.0 - remain)  # pyright: ignore[reportPrivateImportUsage]
+    get_ema_multi_avg_fn(remain)(list(average.parameters()), list(generator.parameters()), 0)
 
 
 def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:

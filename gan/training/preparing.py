@@ -144,7 +144,7 @@ def suited_to_kind(config: TrainConfig, faces: Faces, device: torch.device) -> T
     if config.whole is None:
         own["whole"] = float(known and faces.pack.many)
         if own["whole"]:
-            show("samples are asked to look whole, which saves eyes and costs a little variety; without: --whole=0")
+            show("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
     return dataclasses.replace(config, **own)
 
 

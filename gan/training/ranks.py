@@ -53,8 +53,8 @@ class Ranks:
             )
         if config.batch_size % self.world:
             raise ConfigError(
-                f"--batch_size: {config.batch_size} faces do not divide among {self.world} processes; take a multiple "
-                f"of {self.world}"
+                f"--batch_size: {config.batch_size} faces cannot be split evenly among {self.world} processes; use a "
+                f"multiple of {self.world}"
             )
         if self.world > 1 and config.compile:
             raise ConfigError(f"networks are compiled with one process only; add --nocompile with {self.world}")
@@ -162,8 +162,8 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
             if not lost(error):
                 raise
             raise CheckpointError(
-                f"process {ranks.rank} of {world}: another process of this run has ended, so all end; see what it said "
-                "and go on from the last save with the same torchrun command, --resume in place of --budget"
+                f"process {ranks.rank} of {world}: another process of this run has ended, so all stop; see its "
+                "message, and resume from the last save with the same torchrun command, --resume in place of --budget"
             ) from error
         dist.destroy_process_group()  # not after an error: NCCL would wait for the others
 

@@ -20,6 +20,7 @@ from gan.classes import NONE, Classes
 from gan.device import adam, describe, lay_out, place
 from gan.encoder import Encoder
 from gan.files import write_text
+from gan.quality.features import shipped
 from gan.training import ema
 from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
@@ -108,12 +109,8 @@ class TrainingState:
         """Load the encoder that comes with the program into the discriminator, if it uses that encoder."""
         if self.discriminator.projected is None or config.d_encoder != "faces":
             return
-        if not D_ENCODER.is_file():
-            raise CheckpointError(
-                f"{D_ENCODER}: no such checkpoint; it comes with the program, and the discriminator sees through it; "
-                "fetch it again with git checkout -- checkpoints, or train with --noprojected"
-            )
-        content = checkpoint.load(D_ENCODER, required=("encoder", "scales"))
+        use = "is what the discriminator sees through"
+        content = shipped(D_ENCODER, "encoder", "scales", use=use, without="--noprojected")
         checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
         self.discriminator.projected.load(content["encoder"], content["scales"])
 

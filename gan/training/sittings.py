@@ -33,7 +33,7 @@ def new_folder(config: TrainConfig) -> Path:
 
 def _taken(folder: Path) -> ConfigError:
     if not any(folder.glob("*.pt")):
-        return ConfigError(f"--run: {folder} exists; choose another name (no run to go on with is in it yet)")
+        return ConfigError(f"--run: {folder} exists; choose another name (it holds no run that could be resumed)")
     return ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={as_word(folder)}")
 
 

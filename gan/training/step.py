@@ -46,7 +46,7 @@ class WrappedNetworks:
             generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
             encode = compile_fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
-        whole = whole_faces.Scorer(run.device) if run.config.whole else None
+        whole = whole_faces.scorer(run.device) if run.config.whole else None
         return cls(trained[0], trained[1], discriminator, encode, whole)
 
 

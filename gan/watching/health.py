@@ -218,7 +218,7 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
         share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
         if not share >= BY_HEART or seen.mean() <= sample.mean():
             return None
-        why = f"faces it was not trained on look to it {min(share, 1):.0%} as false as samples do"
+        why = f"faces it was not trained on look {min(share, 1):.0%} as fake to it as samples do"
         do = "Stop and use best.pt" if curves.measured else "Stop"
     else:
         coverage = curves.column("coverage")[1][-2:]  # high accuracy alone may only mean that the samples are bad
@@ -228,14 +228,16 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
             return None
         right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
-        do = "Stop, see whether an earlier step-*.pt gives faces that are more its own"  # best.pt is nearest to copying
-    do += ", or add faces" + ("" if config.init is not None else ", or begin with --init=released, which has seen many")
+        do = "Stop, and check whether an earlier step-*.pt gives more original faces"  # best.pt is nearest to copying
+    do += ", or add faces" + (
+        "" if config.init is not None else ", or start from --init=released, which was trained on many"
+    )
     if config.translate < 0.6 or config.colour < 0.5:
-        do += "; --translate=0.6 --colour=0.5 put it off"
+        do += "; --translate=0.6 --colour=0.5 delay it"
     return Diagnosis(
         "memorised",
         "the discriminator knows its faces by heart",
-        f"{why}; from here on samples come nearer and nearer to copies. {do}.",
+        f"{why}; from now on, samples become more and more like copies. {do}.",
     )
 
 

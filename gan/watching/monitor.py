@@ -121,13 +121,6 @@ class Monitor:
         """Return the training time of the run so far, including the time before it was resumed."""
         return time.perf_counter() - self.started
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time of the block, such as a debugger session, from the training time."""
-        since = time.perf_counter()
-        yield
-        self.skip(time.perf_counter() - since)
-
     def skip(self, away: float) -> None:
         """Exclude that many past seconds from all times."""
         self.started, self.opened, self.row_started = self.started + away, self.opened + away, self.row_started + away

@@ -19,15 +19,13 @@ from gan.files import as_word, write_text
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
-SHARE = 0.003  # approximate share of the time spent on rewriting the page
-INTERVAL, LONGEST = 10.0, 180.0  # minimum and maximum seconds between rewrites
+FIRST, EVERY = 10.0, 150.0  # seconds until the page is written for the first time, and between rewrites
 POINTS = 250  # maximum number of points plotted per curve
 TIMES, LATENTS = 10, 8  # rows of the picture that follows the same latents over time, and latents per row
-REFRESH = 30  # seconds after which a browser reloads the page during training
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-{% if training %}<meta http-equiv="refresh" content="{{ refresh }}">{% endif %}
+{% if training %}<meta http-equiv="refresh" content="30">{% endif %}
 <title>{{ name }}</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 1.5rem auto; padding: 0 1rem; color: #222;
        background: #fff; }
@@ -70,8 +68,7 @@ class RunReport(Output):
     def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
         super().__init__()
         self.path, self.options, self.samples = folder / "report.html", options, samples
-        self.rows: dict[Path, np.ndarray] = {}
-        self.due = time.perf_counter() + INTERVAL
+        self.due = time.perf_counter() + FIRST
         self.said = ""
 
     def row(self, row: Mapping[str, float]) -> list[str]:
@@ -79,13 +76,8 @@ class RunReport(Output):
         super().row(row)
         if time.perf_counter() < self.due:
             return []
-        with contextlib.suppress(Exception):  # no folder for its cache, say; writing the page then reports it
-            import matplotlib.figure  # noqa: F401  # the first import takes a second, which is no cost of the page
-        since = time.perf_counter()
-        told = self._write(training=True)
-        took = time.perf_counter() - since
-        self.due = since + min(max(INTERVAL, took / SHARE), LONGEST)
-        return told
+        self.due = time.perf_counter() + EVERY
+        return self._write(training=True)
 
     def close(self) -> list[str]:
         """Write the page for the last time; returns lines for the user."""
@@ -111,7 +103,6 @@ class RunReport(Output):
         return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(
             name=self.path.parent.name,
             training=training,
-            refresh=REFRESH,
             now=time.strftime("%Y-%m-%d %H:%M"),
             measured=measured,
             again=f"python train.py --resume={as_word(self.path.parent)}",
@@ -127,15 +118,13 @@ class RunReport(Output):
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
             return []
-        chosen = [files[i] for i in sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)})]
-        before, self.rows = self.rows, {}
-        for file in chosen:
+        spaced, rows = sorted({round(i) for i in np.linspace(0, len(files) - 1, TIMES)}), dict[Path, np.ndarray]()
+        for file in images.alike([files[i] for i in spaced]):  # those of another size are of another run
             with contextlib.suppress(OSError):  # a file cut short by a power failure
-                self.rows[file] = before[file] if file in before else _first_row(file)
-        if not self.rows:
+                grid = images.load_picture(file)
+                rows[file] = grid[: grid.shape[1] // LATENTS]
+        if not rows:
             return []
-        size = next(reversed(self.rows.values())).shape
-        rows = {file: row for file, row in self.rows.items() if row.shape == size}  # others are of another run
         steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
         film = self.path.with_name("timelapse.webp")
         more = "" if training or not film.is_file() else f"; as a film: {film}"
@@ -161,11 +150,6 @@ class RunReport(Output):
         axes.legend(frameon=False, fontsize=8)
 
 
-def _first_row(file: Path) -> np.ndarray:
-    grid = images.load_picture(file)
-    return grid[: grid.shape[1] // LATENTS].copy()
-
-
 def _drawing(draw: Any) -> bytes:
     """Return a plot as an SVG file; `draw` fills its axes."""
     import matplotlib
@@ -184,6 +168,8 @@ def _drawing(draw: Any) -> bytes:
 
 
 def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    from matplotlib.ticker import EngFormatter
+
     for colour, (label, (x, y)) in zip(COLOURS, curves.items(), strict=False):
         x, y = _thinned(x, POINTS), _thinned(y, POINTS)
         marker = "o" if len(x) < 30 else None
@@ -194,17 +180,9 @@ def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.nda
             axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.2, label=label)
     axes.set_xlabel("images seen")
     axes.set_ylabel(panel.unit)
-    axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500, 20k, 1.5M
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8)
-
-
-def short_number(value: float) -> str:
-    """Format a number of images for an axis: 0, 500, 20k, 1.5M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
 
 
 def _thinned(values: np.ndarray, most: int) -> np.ndarray:

@@ -21,10 +21,6 @@ ASSETS = tuple(
 jquery 3.1.1 dist/jquery.min.js js/jquery.min.js 85556761a8800d14ced8fcd41a6b8b26bf012d44a318866c0d81a62092efd9bf
 bootstrap 3.3.7 dist/js/bootstrap.min.js js/bootstrap.min.js 53964478a7c634e8dad34ecc303dd8048d00dce4993906de1bacf67f663486ef
 bootstrap 3.3.7 dist/css/bootstrap.min.css css/bootstrap.min.css f75e846cc83bd11432f4b1e21a45f31bc85283d11d372f7b19accd1bf6a2635c
-bootstrap 3.3.7 dist/fonts/glyphicons-halflings-regular.eot fonts/glyphicons-halflings-regular.eot 13634da87d9e23f8c3ed9108ce1724d183a39ad072e73e1b3d8cbf646d2d0407
-bootstrap 3.3.7 dist/fonts/glyphicons-halflings-regular.svg fonts/glyphicons-halflings-regular.svg 42f60659d265c1a3c30f9fa42abcbb56bd4a53af4d83d316d6dd7a36903c43e5
-bootstrap 3.3.7 dist/fonts/glyphicons-halflings-regular.ttf fonts/glyphicons-halflings-regular.ttf e395044093757d82afcb138957d06a1ea9361bdcf0b442d06a18a8051af57456
-bootstrap 3.3.7 dist/fonts/glyphicons-halflings-regular.woff fonts/glyphicons-halflings-regular.woff a26394f7ede100ca118eff2eda08596275a9839b959c226e15439557a5a80742
 bootstrap 3.3.7 dist/fonts/glyphicons-halflings-regular.woff2 fonts/glyphicons-halflings-regular.woff2 fe185d11a49676890d47bb783312a0cda5a44c4039214094e7957b4c040ef11c
 react 16.2.0 umd/react.production.min.js js/react-react.min.js c28b91922bca297037cba02ec85c1c0dc179d1a942355f0b6e085f6021fa67df
 react-dom 16.2.0 umd/react-dom.production.min.js js/react-dom.min.js f61ac9c43e0842c58774da732e424a606898fd211914925252ac9e64f34a77c8

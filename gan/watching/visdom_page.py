@@ -136,7 +136,7 @@ class Page(Output):
             told = f"the visdom server at {where} does not answer; training goes on, and the page is completed later"
         else:
             why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-            told = f"the visdom page cannot be updated ({why}); training goes on, log.jsonl has it all"
+            told = f"the visdom page cannot be updated ({why}); training goes on, log.jsonl has everything"
         with self.lock:
             self.notices.append(told)
 

@@ -95,7 +95,7 @@ def small(model: ModelConfig) -> Sampler:
 def drawn(page: Page, seed: int, truncation: float = 1.0, asked: list[int] | None = None) -> np.ndarray:
     """A face as the page computes it, (S, S, 3)."""
     values = page.evaluate(
-        "([seed, truncation, asked]) => Array.from(faceOf(latentOf(seed, truncation, asked)).data)",
+        "([seed, truncation, asked]) => faceOf(latentOf(seed, truncation, asked)).data",
         [seed, truncation, asked or []],
     )
     side = round((len(values) / 4) ** 0.5)
@@ -130,7 +130,7 @@ def test_every_kind_of_network_is_drawn(opened: Callable[..., Page], name: str) 
 def test_a_seed_means_the_same_latent_as_in_numpy(released: tuple[Page, Sampler]) -> None:
     page, sampler = released
     seeds = [*range(2000), 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**53 - 17]
-    ask = "([seeds, truncation]) => seeds.map(seed => Array.from(latentOf(seed, truncation)))"
+    ask = "([seeds, truncation]) => seeds.map(seed => latentOf(seed, truncation))"
     found, classes = (np.array(page.evaluate(ask, [seeds, truncation])) for truncation in (0.7, 0.0))
     expected = latents(seeds, sampler.model.nz, 0.0, 0.7).numpy()
     np.testing.assert_allclose(found - classes, expected, rtol=1e-5, atol=1e-6)
@@ -151,7 +151,7 @@ def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Calla
     before = drawn(page, 0)
     page.locator("#classes select").first.select_option("red")
     page.wait_for_function("wall.length === WALL")
-    assert np.array_equal(np.array(page.evaluate("Array.from(wall[0].face.data)")).reshape(32, 32, 4)[..., :3],
+    assert np.array_equal(np.array(page.evaluate("wall[0].face.data")).reshape(32, 32, 4)[..., :3],
                           drawn(page, 0, asked=[2, 0]))  # fmt: skip
     assert not np.array_equal(before, drawn(page, 0, asked=[2, 0]))
     page.close()

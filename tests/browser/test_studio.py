@@ -193,27 +193,27 @@ def set_slider(page: Page, name: str, value: float) -> None:
     box.press("Enter")
 
 
-def generate(tmp_path: Path, line: str, run_command: Callable[..., subprocess.CompletedProcess[str]]) -> Path:
+def generate(tmp_path: Path, line: str, run_here: Callable[..., subprocess.CompletedProcess[str]]) -> Path:
     """Run what the page says as a command; the picture that it writes."""
     words = line.removeprefix("python generate.py ").replace('"', "").split()
-    result = run_command("generate.py", "--nogpu", *words)
+    result = run_here("generate.py", "--nogpu", *words)
     assert result.returncode == 0, result.stderr
     return tmp_path / "result.png"
 
 
 def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
-    page: Page, tmp_path: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]
+    page: Page, tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     assert command(page) == "python generate.py --seed=0 --nogen 24"
     assert (
         saved(page, "#save-wall", tmp_path / "wall.png").read_bytes()
-        == generate(tmp_path, command(page), run_command).read_bytes()
+        == generate(tmp_path, command(page), run_here).read_bytes()
     )
     before = choose(page, 5)
     assert command(page) == "python generate.py --seeds=5"
     assert (
         saved(page, "#save-face", tmp_path / "face.png").read_bytes()
-        == generate(tmp_path, command(page), run_command).read_bytes()
+        == generate(tmp_path, command(page), run_here).read_bytes()
     )
 
     lighter = changed(page, "#face", lambda: set_slider(page, "light", 1))
@@ -222,7 +222,7 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     assert not np.array_equal(blue, lighter)
     assert command(page) == "python generate.py --seeds=5 --light=1 --hair=blue"
     mine = saved(page, "#save-face", tmp_path / "face.png")
-    theirs = generate(tmp_path, command(page), run_command)
+    theirs = generate(tmp_path, command(page), run_here)
     assert np.array_equal(np.asarray(Image.open(mine)), np.asarray(Image.open(theirs)))
     assert np.array_equal(changed(page, "#face", page.locator("#reset").click), before)
 
@@ -243,7 +243,7 @@ def test_no_file_that_a_page_may_be_reading_is_written_again(page: Page, browser
 
 
 def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
-    page: Page, tmp_path: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]
+    page: Page, tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     for n, nth in enumerate((3, 17), 1):
         choose(page, nth)
@@ -256,7 +256,7 @@ def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
     assert command(page) == "python generate.py --morph=3,17 --seconds=1"
     with urllib.request.urlopen(str(film.get_attribute("src"))) as answer:
         mine = answer.read()
-    generate(tmp_path, command(page), run_command)
+    generate(tmp_path, command(page), run_here)
     assert mine == (tmp_path / "morph.webp").read_bytes()
     page.locator("#sum textarea, #sum input").first.fill("1 - 2")
     changed(page, "#face", page.locator("#mix").click)
@@ -322,7 +322,7 @@ def test_a_picture_of_this_generator_is_known_again(page: Page, tmp_path: Path) 
 
 
 def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
-    page: Page, tmp_path: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]
+    page: Page, tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     set_slider(page, "truncation", 0.7)
     changed(page, "#wall", page.locator("#draw").click)
@@ -332,10 +332,10 @@ def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
     assert command(page) == "python generate.py --seeds=4 --gen_std=0.7 --eyes=red"
     page.locator("#pin").click()
     page.wait_for_function("document.querySelectorAll('#pins img').length == 1")
-    theirs = np.asarray(Image.open(generate(tmp_path, command(page), run_command)))
+    theirs = np.asarray(Image.open(generate(tmp_path, command(page), run_here)))
     mine = saved(page, "#save-pins", tmp_path / "pin.png")
     assert np.array_equal(np.asarray(Image.open(mine)), theirs)
-    assert generate(tmp_path, "--like=pin.png", run_command).read_bytes() == mine.read_bytes()
+    assert generate(tmp_path, "--like=pin.png", run_here).read_bytes() == mine.read_bytes()
 
 
 def test_a_run_in_training_and_its_classes_are_at_hand(

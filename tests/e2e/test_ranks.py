@@ -41,8 +41,8 @@ class Norm(nn.GroupNorm):  # looks at one image at a time
 
 sys.path.insert(0, {root!r})
 from gan.quality import whole_faces
-whole_faces.Scorer = functools.cache(whole_faces.Scorer)
-whole_faces.Scorer(torch.device("cpu"))  # with its own layers
+whole_faces.scorer = functools.cache(whole_faces.scorer)
+whole_faces.scorer(torch.device("cpu"))  # with its own layers
 nn.BatchNorm2d = Norm
 import train
 from config import TrainConfig
@@ -151,7 +151,7 @@ def test_two_processes_train_as_one_does(
     same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--penalty_every=2", "--eval_images=0", *options]
     same += ["--lr1=1e-3", "--lr2=1e-3"]  # short: rounding doubles with each step
     finished(start(2, *same, "--run=2", script=script))
-    owned = (nn, "BatchNorm2d"), (whole_faces, "Scorer"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")
+    owned = (nn, "BatchNorm2d"), (whole_faces, "scorer"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")
     for owner, name in owned:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
     runpy.run_path(str(script))

@@ -20,7 +20,7 @@ from PIL import Image
 
 import train
 from config import RELEASED, TrainConfig
-from gan import checkpoint, device
+from gan import checkpoint
 from gan.command_line import command_line
 from gan.data import faces as faces_module
 from gan.data import synthetic
@@ -32,7 +32,7 @@ from gan.training import run as run_module
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
 DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16"]
-SMALL = [*DEFAULT, "--noprojected"]
+SMALL = [*DEFAULT, "--noprojected", "--eval_images=0"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 Differences = Callable[[Path, Path], list[str]]
@@ -99,7 +99,8 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.mark.parametrize("closed", ["| true", "2>&1 | true", ">&- 2>&-", ">/dev/full"])
 def test_a_run_needs_nobody_who_reads_what_it_says(faces: Path, tmp_path: Path, closed: str) -> None:
-    words = shlex.join([sys.executable, str(ROOT / "train.py"), *SMALL, f"--data_path={faces}", "--run=a"])
+    program = [sys.executable, str(ROOT / "train.py"), *DEFAULT, "--noprojected"]
+    words = shlex.join([*program, f"--data_path={faces}", "--run=a"])
     command = f"set -o pipefail; {words} --max_epoch=1 {closed}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -221,7 +222,7 @@ def test_a_run_in_a_folder_whose_name_is_no_text_goes_on(
         make_faces(folder, 20, size=32)
     except OSError:
         pytest.skip("this disk has names that are text only")
-    words = [*SMALL, f"--data_path={folder}", "--run=a", "--eval_images=0", "--plot_every=0"]
+    words = [*SMALL, f"--data_path={folder}", "--run=a", "--plot_every=0"]
     assert run_here("train.py", *words, "--max_epoch=1").returncode == 0
     config = json.loads((tmp_path / "checkpoints/a/config.json").read_text(encoding="utf-8"))
     assert config["config"]["data_path"] == str(folder)
@@ -256,7 +257,7 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
 ) -> None:
     monkeypatch.setattr(faces_module, "LEAST_TO_HOLD_OUT", 100)
     make_faces(tmp_path / "many", 120, size=32)
-    words = [*SMALL, "--data_path=many", "--eval_images=0", "--holdout=0.2", "--typical=0.5"]
+    words = [*SMALL, "--data_path=many", "--holdout=0.2", "--typical=0.5"]
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
     ask = preparing.open_probe
     monkeypatch.setattr(
@@ -477,7 +478,8 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     faces: Path, tmp_path: Path, run_here: Command, start: Start
 ) -> None:
     began, run = time.monotonic(), tmp_path / "checkpoints/a"
-    process = start(tmp_path, *SMALL, f"--data_path={faces}", "--run=a", "--budget=0.2", saves=0.6)
+    words = [*DEFAULT, "--noprojected", f"--data_path={faces}", "--run=a", "--budget=0.2"]
+    process = start(tmp_path, *words, saves=0.6)
     wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["seconds"] > 2, process)
     process.kill()
     told, _ = process.communicate(timeout=300)
@@ -537,7 +539,7 @@ def test_gpu_without_a_gpu_says_so_and_goes_on(
     tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    monkeypatch.setattr(device, "has_cuda", lambda: True)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     words = [word for word in SMALL if word != "--nogpu"]
     result = run_here("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")
     assert result.returncode == 0

@@ -390,7 +390,7 @@ TARGETS = {
     "labels": Target(
         TABLES.map(str.encode) | damaged(TABLES.map(str.encode)) | st.binary(),
         read_labels,
-        (labels, "coded", lambda texts, say, among: "=1+1" in texts["hair"]),
+        (labels, "learned", lambda texts, *others: "=1+1" in texts["hair"]),
     ),
     "log": Target(
         LOGS | damaged(LOGS),

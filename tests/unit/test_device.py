@@ -29,7 +29,7 @@ def _denormals() -> Iterator[None]:
 def machine(monkeypatch: pytest.MonkeyPatch, accelerator: str | None) -> None:
     found = None if accelerator is None else torch.device(accelerator)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: found)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
 
 
 @pytest.mark.parametrize(

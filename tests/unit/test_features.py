@@ -218,8 +218,8 @@ def test_inception_from_a_wrong_file_is_one_sentence_and_runs_nothing(tmp_path: 
         archive.writestr("archive/data/0", bytes(2**27))
     for name, words in {
         "none.pth": "cannot be opened",
-        "text.pth": "not Inception's weights",
-        "evil.pth": "not Inception's weights",
+        "text.pth": "not weights",
+        "evil.pth": "not weights",
         "bomb.pth": "would unpack",
         "other.pth": "holds another network",
     }.items():

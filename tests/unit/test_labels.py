@@ -115,8 +115,8 @@ def test_what_counts_for_nothing_is_said(folder: Path) -> None:
     assert of[0] == (("hair", "red"),)
     assert of[1][0, 0] == 0
     assert "1 of 13 files are not among the faces, such as gone.png" in said[0]
-    assert said[1] == f"hair: blue (1): fewer than {FEWEST} faces are no class; they count as not labelled"
-    assert said[2] == "eyes: no class in it; the column is left out"
+    assert said[1] == f"hair: blue (1): fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
+    assert said[3] == "eyes: no class is large enough; the column is ignored"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_parts_of_a_set_are_no_classes_unasked(tmp_path: Path, kinds: tuple[str,
     put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in kinds for i in range(LEAST)))
     said: list[str] = []
     assert found(tmp_path / "faces", said=said) is None
-    assert said == [f"the 2 folders of {tmp_path / 'faces'} are not taken for classes; --classes takes them"]
+    assert said == [f"the 2 folders of {tmp_path / 'faces'} are not used as classes; --classes uses them"]
     assert found(tmp_path / "faces", True) is not None
 
 

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("options", "device", "said"),
     [
-        ({"batch_size": 15}, "cpu", "15 faces do not divide among 2 processes; take a multiple of 2"),
+        ({"batch_size": 15}, "cpu", "15 faces cannot be split evenly among 2 processes; use a multiple of 2"),
         ({"loss": "rahinge"}, "cpu", "compares with the mean of the whole batch"),
         ({"compile": True}, "cpu", "networks are compiled with one process only; add --nocompile"),
         ({}, "mps", "not on mps; add --nogpu"),

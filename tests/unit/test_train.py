@@ -723,7 +723,7 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
 
 def test_samples_that_are_asked_to_look_whole_come_to_look_so(pack: Pack, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, lr1=3e-3, lr2=0.0, projected=False, penalty="none")
-    scorer, z = whole_faces.Scorer(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    scorer, z = whole_faces.scorer(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
     scores = []
     for weight in (0.0, 100.0):
         run = run_in(tmp_path / f"{weight:g}", dataclasses.replace(config, whole=weight))
@@ -764,8 +764,8 @@ def test_a_batch_that_does_not_fit_goes_through_in_parts_and_is_the_same_batch(
     vocabulary: Any,
     whole: float,
 ) -> None:
-    monkeypatch.setattr(whole_faces, "Scorer", functools.cache(whole_faces.Scorer))  # made before its layers are others
-    whole_faces.Scorer(CPU)
+    monkeypatch.setattr(whole_faces, "scorer", functools.cache(whole_faces.scorer))  # made before its layers are others
+    whole_faces.scorer(CPU)
     monkeypatch.setattr(nn, "BatchNorm2d", Norm)
     config = dataclasses.replace(CONFIG, projected=False, penalty=penalty, penalty_every=2, colour=1.0, translate=1.0)
     config = dataclasses.replace(config, vocabulary=vocabulary, whole=whole)
