@@ -88,9 +88,8 @@ def learned(
         if small:
             shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
             more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
-            say(
-                f"{column}: {shown}{more}: fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
-            )
+            said = f"fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
+            say(f"{column}: {shown}{more}: {said}")
         if not classes:
             say(f"{column}: no class is large enough; the column is ignored")
             continue
