@@ -98,6 +98,7 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
         CheckpointError: the file is damaged, contains code, or would unpack to far more than weights do.
         OSError: it cannot be opened.
     """
+    path.open("rb").close()
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -110,7 +111,7 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about foreign files and the old format
             return torch.load(path, map_location=device, weights_only=True)
-    except (OSError, CheckpointError):
+    except CheckpointError:
         raise
     except pickle.UnpicklingError as error:  # torch refuses pickles that call anything but its own constructors
         raise CheckpointError(

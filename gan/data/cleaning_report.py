@@ -87,7 +87,7 @@ def page(
 
     def images(place: int) -> Iterator[str]:
         for i in (place, originals.get(candidates[place].why)):
-            if i in rows:
+            if i is not None and i in rows:
                 yield base64.b64encode(thumbnail(pixels[rows[i]])).decode()
 
     groups = {}
