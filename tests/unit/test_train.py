@@ -213,7 +213,7 @@ def test_two_runs_without_a_name_that_begin_in_one_second_both_begin(tmp_path: P
         run_lock(tmp_path / "now", new=True, named=False) as other,
     ):
         assert (one.name, other.name) == ("now", "now-2")
-        with pytest.raises(ConfigError, match="no run to go on with is in it"), run_lock(one, new=True):
+        with pytest.raises(ConfigError, match="holds no run that could be resumed"), run_lock(one, new=True):
             pass
 
 
