@@ -1,10 +1,10 @@
 """Fit the score of how broken eyes look: python -m benchmarks.eyes CHECKPOINT ...
 
-docs/look.md records, cell by cell, which samples of some generators people called broken. Of each generator named,
-those samples are made again, and a ridge regression of the answers is fitted to what `gan.quality.eyes` sees of them,
-as they are and twice moved a little and mirrored. Printed is how well it orders samples of seeds that it was not fitted
-to: the share of pairs of a broken and a whole sample in the right order, in all and for each generator by itself; 0.5
-is chance. The regression fitted to all goes to `checkpoints/eyes.pt`.
+benchmarks/looks.csv records, cell by cell, which samples of some generators were called broken (docs/look.md). Of each
+generator named, those samples are made again, and a ridge regression of the answers is fitted to what
+`gan.quality.eyes` sees of them, as they are and twice moved a little and mirrored. Printed is how well it orders
+samples of seeds that it was not fitted to: the share of pairs of a broken and a whole sample in the right order, in all
+and for each generator by itself; 0.5 is chance. The regression fitted to all goes to `checkpoints/eyes.pt`.
 
 The one that comes with the program was fitted to 3,200 samples of sixteen generators. 3873c7dc, 4995be25, d6259089,
 d72a2a8b, f63f7660, ca269307, 36608cce and df161986 were released and are in the history of

@@ -1,6 +1,6 @@
 """Train the regression that scores how whole faces look: python -m benchmarks.whole_faces --data_path=FOLDER.
 
-`benchmarks/whole_faces.csv` holds a person's ratings of samples of the released generator, viewed one by one and
+`benchmarks/whole_faces.csv` holds one observer's ratings of samples of the released generator, viewed one by one and
 enlarged: seed, and 1 if two eyes are present, whole and alike (or both closed), and nothing is smeared over the face,
 else 0. Seeds 20000 to 20479 were not selected; those from 30000 on are the best fifth of 1,200 according to a
 regression on the others. A ridge regression of the ratings on the features of the measuring encoder goes to

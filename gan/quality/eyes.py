@@ -1,9 +1,10 @@
 """Scores of how broken the eyes of a face look: about 0 for intact eyes, about 1 for eyes that everyone calls broken.
 
 EfficientNet-lite0, trained on photographs, sees faces of 144x144 pixels at a stride of 16. A ridge regression was
-fitted to people's answers about samples on that map at the eyes, the two halves of the face added and subtracted
-(`benchmarks/eyes.py`). It recognises broken eyes that the discriminator misses, and the same encoder on smaller faces,
-see docs/experiments.md. Real faces score no lower than samples: closed and hidden eyes and profiles are doubtful to it.
+fitted to the answers of docs/look.md about samples on that map at the eyes, the two halves of the face added and
+subtracted (`benchmarks/eyes.py`). It recognises broken eyes that the discriminator misses, and the same encoder on
+smaller faces, see docs/experiments.md. Real faces score no lower than samples: closed and hidden eyes and profiles are
+doubtful to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scores of how whole faces look: both eyes present, whole and alike, and nothing smeared over the face.
 
-A person rated samples of the released generator one by one, and a ridge regression was fitted to these ratings on the
-encoder's features (`benchmarks/whole_faces.py`). The score tells which of two faces people would rather show, not how
-good a set of faces is: real faces score no higher than samples, see docs/experiments.md.
+A language model that sees pictures rated samples of the released generator one by one, and a ridge regression was
+fitted to these ratings on the encoder's features (`benchmarks/whole_faces.py`). The score tells which of two faces one
+would rather show, not how good a set of faces is: real faces score no higher than samples, see docs/experiments.md.
 """
 
 from __future__ import annotations
