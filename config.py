@@ -500,6 +500,7 @@ class TrainConfig:
 LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess and `generate.py` can recolour
 VERBS = ("seeds", "like", "mix", "invert", "morph", "timelapse")  # options that each say what to generate
 MOST_SEEDS = 1_000_000  # in one call
+MOST_SECONDS = 30  # of a film whose frames are held in memory
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
 
 
@@ -546,7 +547,9 @@ class GenerateConfig:
         "make a film instead that goes from face to face and back to the first, by their seeds or such PNG files: "
         "3,17,42; morph.webp, or the file of --gen_img.",
     )
-    seconds: float | None = option(None, "length of that film; unset: two per face.", ge=0.2, le=30)
+    seconds: float | None = option(
+        None, f"length of that film; unset: two per face, up to {MOST_SECONDS}.", ge=0.2, le=MOST_SECONDS
+    )
     fps: int = option(25, "its frames per second.", ge=1, le=30)
     classes: str | None = option(
         None,

@@ -10,7 +10,7 @@ from config import RELEASED, ConfigError, ExportConfig
 from gan import hub
 from gan.command_line import command_line
 from gan.device import enough_memory
-from gan.files import as_word, printable
+from gan.files import as_word, printable, replacing
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
@@ -33,8 +33,9 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
                 f"{shown}: {_megabytes(path)}, weights in {config.stored}; open it in a browser, or send it to a friend"
             )
         elif config.to == "onnx":
-            onnx_file.write(sampler, path, config.stored == "fp16")
-            furthest, speed, plain = onnx_file.compared(sampler, path, config.stored == "fp16")
+            with replacing(path) as temporary:
+                onnx_file.write(sampler, temporary, config.stored == "fp16")
+                furthest, speed, plain = onnx_file.compared(sampler, temporary, config.stored == "fp16")
             print(
                 f"{shown}: {_megabytes(path)}, checked; numbers differ from PyTorch's by {furthest:.1g} at most; "
                 f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"

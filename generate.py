@@ -205,6 +205,8 @@ def write(
         ConfigError: a picture cannot be written.
     """
     shown: list[Drawn] = []
+    if config.outdir is None:  # only the grid is written
+        made, total = itertools.islice(made, GRID), min(total, GRID)
     try:
         with images.PictureWriter() as writer:
             for one in bar("generating", total, made):

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from config import COLOURS, DataError, PrepareConfig
+from config import COLOURS, ConfigError, DataError, PrepareConfig
 from gan.command_line import command_line, show
 from gan.data import cleaning, cleaning_report
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
@@ -34,6 +34,8 @@ MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that
 
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     """Run `python prepare.py`: inspect pictures, select and crop faces, and write the report."""
+    if "margin" in typed and config.detect is None:
+        raise ConfigError("--margin is for --detect; leave it out, or give --detect=FILE")
     check(config)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:

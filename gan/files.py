@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
         OSError: the folder cannot be created, or the file not renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
         yield temporary
         move(temporary, path)

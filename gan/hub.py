@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from config import CheckpointError, ConfigError, ModelConfig
@@ -68,11 +69,12 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
             name: tuple(value) for name, value in content["model"].items() if isinstance(value, list)
         } | {"vocabulary": tuple(map(tuple, vocabulary))}
         if vocabulary:
-            content["classes"] = {name: torch.tensor(described["classes"][name]) for name in ("rows", "counts")}
+            coded = {name: np.array(described["classes"][name], np.int64) for name in ("rows", "counts")}
+            content["classes"] = {name: torch.from_numpy(codes) for name, codes in coded.items()}
         content["ema"] = load_file(path, str(on))
     except OSError as error:
         raise CheckpointError(f"{error.filename or path}: cannot be opened, {error.strerror or error}") from error
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, ArithmeticError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path}: it or its {CONFIG} is damaged or not of this program ({error}); take another copy of the folder"
         ) from error

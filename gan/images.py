@@ -74,9 +74,12 @@ def save_picture(pixels: np.ndarray, path: Path, text: Mapping[str, str] | None 
     texts = PngInfo()
     for keyword, value in (text or {}).items():
         texts.add_text(keyword, value)
-    with replacing(path) as temporary:
-        # PNG's fastest way to compress: faces hardly have the repetitions that the slower ways look for.
-        picture(pixels).save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
+    try:
+        with replacing(path) as temporary:
+            # PNG's fastest way to compress: faces hardly have the repetitions that the slower ways look for.
+            picture(pixels).save(temporary, compress_level=1, compress_type=zlib.Z_RLE, pnginfo=texts)
+    except ValueError as error:  # from Pillow: the format allows no picture of that size
+        raise OSError(str(error)) from error
 
 
 def text_of(path: Path, keyword: str) -> str | None:

@@ -113,6 +113,7 @@ class Candidate:
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
     animated: bool = False  # whether it is the first of several frames; the others are ignored
     faults: dict[str, str] = dataclasses.field(default_factory=dict)  # details of each defect found in the crop alone
+    original: Candidate | None = dataclasses.field(default=None, repr=False)  # what it duplicates
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
@@ -414,7 +415,7 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
     for face in clean:
         kept = first.setdefault(face.digest, face)
         if kept is not face:
-            face.kind, face.why = "duplicate", kept.picture.about
+            face.kind, face.why, face.original = "duplicate", kept.picture.about, kept
     clean = list(first.values())
     if len(clean) < 2:
         return
@@ -434,7 +435,8 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
                 correlation = float((view.astype(np.float32) * brightness[other]).mean())
                 tint = np.abs(colours[i] - colours[other]).max()
                 if correlation >= CORRELATION and tint <= TINT and not clean[i].kind:
-                    clean[i].kind, clean[i].why = "near_duplicate", clean[other].picture.about
+                    original = clean[other]
+                    clean[i].kind, clean[i].why, clean[i].original = "near_duplicate", original.picture.about, original
 
 
 def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> None:

@@ -80,13 +80,11 @@ def page(
         pixels: the faces that can be shown, (n, S, S, 3) uint8.
         rows: the row of `pixels` for an index in `candidates`, if it can be shown.
     """
-    copied = {face.why for face in candidates if face.kind in DUPLICATES}
-    originals = {
-        face.picture.about: i for i, face in enumerate(candidates) if face.digest and face.picture.about in copied
-    }
+    indices = {id(face): i for i, face in enumerate(candidates)}
 
     def images(place: int) -> Iterator[str]:
-        for i in (place, originals.get(candidates[place].why)):
+        face = candidates[place]
+        for i in (place, indices.get(id(face.original)) if face.kind in DUPLICATES else None):
             if i is not None and i in rows:
                 yield base64.b64encode(thumbnail(pixels[rows[i]])).decode()
 

@@ -118,6 +118,7 @@ def find(
     Raises:
         CheckpointError: the network that predicts colours is missing or damaged.
     """
+    sampler = dataclasses.replace(sampler, asked={}, replaced={})  # directions of all its faces, not of some classes
     guesser, latents = guesser or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     for pixels in sampler.draw(latents):

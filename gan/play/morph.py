@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import ConfigError
+from config import MOST_SECONDS, ConfigError
 from gan import images
 from gan.quality.sampling import Sampler
 
@@ -53,8 +53,8 @@ def film(
 
 
 def frames_of(faces: int, seconds: float | None, fps: int) -> int:
-    """Return the number of frames of a film, at least 2; `seconds` None means two seconds per face."""
-    return max(2, round(fps * (2.0 * faces if seconds is None else seconds)))
+    """Return the number of frames of a film, at least 2; if `seconds` is None, of two seconds per face, up to 30."""
+    return max(2, round(fps * (min(2.0 * faces, MOST_SECONDS) if seconds is None else seconds)))
 
 
 def check_film(path: Path) -> None:

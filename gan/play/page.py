@@ -27,7 +27,7 @@ from gan.device import enough_memory
 from gan.images import enlarged, grid, save_picture
 from gan.play import morph
 from gan.play.directions import SLIDERS
-from gan.play.studio import Face, StoppedError, Studio
+from gan.play.studio import Face, StoppedError, Studio, learned
 
 WALL, PINS = 24, 8  # number of faces on the wall, and maximum number of pins
 MOST = 64  # maximum number of faces shown from an uploaded picture's recipe
@@ -179,7 +179,6 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             name = gr.Dropdown(
                 studio.names(), value=first, label=say("generator"), elem_id="generator", allow_custom_value=True
             )
-            name.preprocess = lambda payload: str(payload)
             seed = whole_number(label=say("seed"), elem_id="seed")
             std = slider(0.3, 1.3, 1.0, 0.05, label=say("truncation"), elem_id="truncation")
             best = choice(BEST_OF, label=say("best"), elem_id="best")
@@ -277,7 +276,8 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             options = [f"--{of}={share:g}" for of, share in moves.items()]
             options += [f"--{of}={colour}" for of, colour in wanted.items()]
             # A face without a seed is saved with its changes, so its command needs no options for them.
-            said = [*one.without(wanted).words, *options] if one.seed is not None else one.words
+            known = learned(one.sampler, wanted)
+            said = [*one.without(known).words, *options] if one.seed is not None else one.words
             shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
             now.moved = moved
             return *shown, studio.command(one.generator, *said)
@@ -330,7 +330,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                 return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options)
             one, found = studio.inverted(name, Path(path))
             gr.Info(f"pixels differ by {found.distance:.0f} of 255; of the nearest random face by {found.random:.0f}")
-            return pictures(studio, now.wall, folder), *begun(now, one, "--invert=PICTURE")
+            return gr.update(), *begun(now, one, "--invert=PICTURE")  # the wall stays as it is
 
         def kept(faces: Sequence[Face], name: str, columns: int | None = None) -> str:
             """Save faces to a file for download, and return its path."""
@@ -379,6 +379,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         invert.click(on_invert, [session, name, picture], [wall, *chosen], show_progress_on=face, **long)
         for button, work in ((save, on_save), (save_wall, on_save_wall), (save_pins, on_save_pins)):
             button.click(work, session, saved, **quick).success(None, js=OPEN)
+    blocks.temp_file_sets = [blocks.upload_file_set]  # gradio cleans up uploads only; `files` and `place` do the others
     return blocks
 
 
@@ -413,7 +414,7 @@ def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:
         except FileNotFoundError:
             save_picture(pixels, path)
         paths.append(str(path))
-    with contextlib.suppress(FileNotFoundError):  # another page may delete them at the same time
+    with contextlib.suppress(OSError):  # another page may delete them now; on Windows, a program may be reading one
         for old in sorted(kept.iterdir(), key=lambda path: path.stat().st_mtime)[:-SHOWN]:
             old.unlink()
     return paths

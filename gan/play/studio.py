@@ -96,7 +96,7 @@ class Studio:
             CheckpointError: there is no generator of that name.
         """
         if name not in self.names():
-            raise CheckpointError(f"no generator is called {name[:80]!r} any more; choose another one")
+            raise CheckpointError(f"no generator is called {str(name)[:80]!r} any more; choose another one")
         return self.typed.get(name, RELEASED if name == RELEASED_NAME else RUNS / name)
 
     def sampler(self, name: str) -> Sampler:
@@ -182,8 +182,7 @@ class Studio:
         if not sliders and not recoloured:
             return face
         sampler, latent = face.sampler, face.latent
-        classes = {names[0]: names[1:] for names in sampler.classes.vocabulary}
-        known = [name for name, colour in recoloured.items() if colour in classes.get(name, ())]
+        known = learned(sampler, recoloured)
         if known and face.seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             asked = {column: code for column, code in face.asked.items() if column not in codes}
@@ -267,9 +266,15 @@ class Studio:
 
     def command(self, name: str, *words: str) -> str:
         """Return the terminal command that generates the same."""
-        of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.path(name))}"]
+        of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.typed.get(name, RUNS / name))}"]
         other = ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
         return " ".join(["python generate.py", *of, *words, *other])
+
+
+def learned(sampler: Sampler, recoloured: Mapping[str, str]) -> list[str]:
+    """Return the labels whose requested colour is a class of the generator."""
+    classes = {names[0]: set(map(str.casefold, names[1:])) for names in sampler.classes.vocabulary}
+    return [name for name, colour in recoloured.items() if colour.casefold() in classes.get(name, ())]
 
 
 def playing(sampler: Sampler) -> Sampler:

@@ -5,7 +5,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import config
+import generate
 from gan import checkpoint
 from gan.images import to_tensor
 from gan.quality import colours, eyes, sampling
@@ -76,6 +77,23 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert names == [f"face-{seed:08d}.png" for seed in range(5, 14)]
     assert np.array_equal(grid[2:34, 36:68], pixels(tmp_path / "out" / "face-00000006.png"))
+
+
+def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "GRID", 2)
+    sampler, drawn = sampling.load(small, CPU), list[int]()
+
+    def made() -> Iterator[generate.Drawn]:
+        for seed in range(5):
+            drawn.append(seed)
+            yield str(seed), seed, torch.zeros(MODEL.nz), np.zeros((32, 32, 3), np.uint8)
+
+    generate.write(made(), 5, sampler, config.GenerateConfig(gen_img=tmp_path / "grid.png"))
+    assert drawn == [0, 1]
+    generate.write(made(), 5, sampler, config.GenerateConfig(gen_img=tmp_path / "grid.png", outdir=tmp_path / "out"))
+    assert len(list((tmp_path / "out").iterdir())) == 5
 
 
 def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:

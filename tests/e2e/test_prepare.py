@@ -541,6 +541,20 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
             assert face.size == (row["width"], row["height"])
 
 
+def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> None:
+    two, one = (cleaning.Picture(Path("pile"), name) for name in ("two.png", "one.png"))
+    faces = [  # of the first picture two faces, of the second a copy of the first of them
+        cleaning.Candidate(two, size=(96, 96), digest=b"a"),
+        cleaning.Candidate(two, size=(96, 96), digest=b"b", hashes=(2**64 - 1, 2**64 - 1)),
+        cleaning.Candidate(one, size=(96, 96), digest=b"a"),
+    ]
+    for face in faces:
+        face.brightness = np.zeros(256, np.float16).tobytes()
+    cleaning.mark_duplicates(faces)
+    assert [face.kind for face in faces] == ["", "", "duplicate"]
+    assert faces[2].original is faces[0]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -556,6 +570,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         (["pile", "--keep=grey,odd"], "--keep: odd is now called outlier; write that"),
         (["pile", "--detect"], "--detect needs a value: --detect=PATH"),
         (["pile", "--detect=x.xml", "--centre"], "--detect and --centre both say what to cut"),
+        (["pile", "--margin=0.5"], "--margin is for --detect; leave it out, or give --detect=FILE"),
         (["pile", "--cascade=x.xml"], "--cascade is gone: --detect takes the file; write --detect=FILE"),
         (["pile", "--detect=gone.xml"], "gone.xml does not exist; for anime faces there is"),
         (["pile", "--detect=pile/blue/0.png"], "is not a cascade that OpenCV can read"),

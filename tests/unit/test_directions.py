@@ -1,6 +1,7 @@
 """Directions: what is found moves what it is called after, and no more than is asked."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,17 @@ def test_each_slider_is_the_number_of_the_latent_that_makes_it(found: Directions
         assert found.sliders[name].abs().argmax() == place
         assert found.sliders[name][place] > 0.9
     assert found.sliders["turn"].norm() == pytest.approx(1)
+
+
+def test_directions_do_not_depend_on_the_classes_that_are_asked_for(
+    knowing_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
+    plain, asking = (sampling.load(knowing_checkpoint, CPU) for _ in range(2))
+    asking.asked, asking.replaced = {0: 1}, {1: 2}
+    for one, other in zip(*(directions.find(sampler).sliders.values() for sampler in (plain, asking)), strict=True):
+        assert torch.equal(one, other)
+    assert (asking.asked, asking.replaced) == ({0: 1}, {1: 2})
 
 
 def test_lean_is_what_differs_most_from_mirror_images(known: Sampler) -> None:

@@ -1,6 +1,8 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,21 @@ def test_what_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         cut_short()
     assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_threads_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    path, both = tmp_path / "face.png", threading.Barrier(2, timeout=10)
+
+    def written(content: bytes) -> None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+            both.wait()
+            assert temporary.read_bytes() == content
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(written, (b"one", b"two")))
+    assert path.read_bytes() in (b"one", b"two")
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -84,6 +84,16 @@ def test_choosing_by_a_discriminator_says_what_is_missing(exported: Path) -> Non
     [
         ("config.json", b"{"),
         ("config.json", b"[]"),
+        ("config.json", b"[" * 100_000),
+        ("config.json", b'{"model": {}, "images_seen": Infinity}'),
+        (
+            "config.json",
+            b'{"model": {"vocabulary": [["hair", "red"]]}, "images_seen": 0, "classes": {"rows": [[1e30]]}}',
+        ),
+        (
+            "config.json",
+            b'{"model": {"vocabulary": [["hair"]]}, "images_seen": 0, "classes": {"rows": [[%d]]}}' % 10**30,
+        ),
         ("config.json", b'{"model": {}, "images_seen": 0}'),
         ("config.json", None),
         ("model.safetensors", b"\xff" * 64),

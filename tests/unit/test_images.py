@@ -149,6 +149,12 @@ def test_a_picture_that_cannot_be_written_side_by_side_is_an_oserror(tmp_path: P
             write(n)
 
 
+def test_a_picture_too_large_for_its_format_is_an_oserror_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="16383"):
+        save_picture(np.zeros((16384, 1, 3), np.uint8), tmp_path / "tall.webp")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folder_that_cannot_be_made_is_an_oserror(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):

@@ -63,6 +63,12 @@ def test_steps_look_alike_where_a_generator_changes_suddenly(sampler: Sampler) -
     assert even.max() < 1.5 * even.mean()
 
 
+def test_a_film_of_many_faces_is_no_longer_than_seconds_may_say() -> None:
+    assert morph.frames_of(3, None, 25) == 150
+    assert morph.frames_of(64, None, 25) == 750
+    assert morph.frames_of(64, 0.2, 1) == 2
+
+
 def test_it_says_how_many_faces_it_has_drawn(sampler: Sampler) -> None:
     counted = list[int]()
     assert morph.evenly(sampler, torch.randn(2, 8), 25, counted.append).shape == (25, 8)

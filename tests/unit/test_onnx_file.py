@@ -11,6 +11,7 @@ import torch
 from config import RELEASED
 from gan.latent import latents
 from gan.quality import sampling
+from gan.sharing import onnx_file
 
 CPU = torch.device("cpu")
 
@@ -40,6 +41,21 @@ def test_the_released_generators_file_draws_what_pytorch_draws(
         assert np.abs(found - expected).max() <= 1e-4
     one = {"z": z[:1].numpy(), "truncation": np.array(1, np.float32), "codes": codes[:1].numpy()}
     assert run(tmp_path / "made/faces.onnx", **one).shape == (1, 3, 96, 96)
+
+
+def test_a_file_that_draws_other_faces_does_not_replace_a_good_one(
+    run_here: Callable[..., CompletedProcess[str]],
+    knowing_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "faces.onnx").write_bytes(b"good")
+    monkeypatch.setitem(onnx_file.FARTHEST, False, -1.0)  # so that no face is near enough
+    result = run_here("export.py", "--to=onnx", f"--checkpoint={knowing_checkpoint}")
+    assert result.returncode == 2
+    assert "no file was written" in result.stderr
+    assert (tmp_path / "faces.onnx").read_bytes() == b"good"
+    assert not list(tmp_path.glob(".faces*"))
 
 
 @pytest.mark.parametrize(("weights", "far"), [("fp32", 1e-4), ("fp16", 0.05)])

@@ -11,7 +11,7 @@ import torch
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import recipes
-from gan.play.studio import Studio
+from gan.play.studio import Studio, learned
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -130,6 +130,23 @@ def test_a_class_that_was_asked_for_gives_way_to_another_colour(
     found = studio.directions(red.sampler)
     recoloured = found.recolour(red.sampler, blue.latent, *found.code("hair", "blue"))
     assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, recoloured)
+
+
+def test_the_command_of_a_recoloured_face_keeps_the_classes_that_stay(
+    studio: Studio, write_knowing: Callable[..., None]
+) -> None:
+    write_knowing(Path("checkpoints/kinds/latest.pt"))
+    (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
+    for colours, known in ({"hair": "aqua"}, []), ({"hair": "Blue", "eyes": "red"}, ["hair"]):
+        assert learned(red.sampler, colours) == known
+    assert torch.equal(studio.moved(red, {}, {"hair": "BLUE"}).latent, studio.moved(red, {}, {"hair": "blue"}).latent)
+
+
+def test_a_face_whose_checkpoint_was_deleted_can_still_be_played_with(studio: Studio) -> None:
+    wall = studio.wall("old/best.pt", 5, 2, 1.0, 2, "")
+    Path("checkpoints/old/best.pt").unlink()
+    assert studio.pixels(studio.neighbours(wall[0], 3, 0.4)).shape == (3, 32, 32, 3)
+    assert studio.command("old/best.pt", "--seeds=5").endswith("--checkpoint=checkpoints/old/best.pt --seeds=5")
 
 
 def test_a_colour_that_is_no_class_is_a_direction(studio: Studio, write_knowing: Callable[..., None]) -> None:
