@@ -56,7 +56,9 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
     if own:
         if (classes := torchvision_data.classes_of(data_path)) is None:
             raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
-        return {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+        named = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+        torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
+        return named
     if (table := data_path / FILE).is_file():
         found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
     else:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from gan.device import send
+
 BRIGHTER = 0.2  # largest value added to a face in [-1, 1]
 STRONGER = 0.3  # largest relative change of saturation and contrast
 
@@ -57,7 +59,7 @@ def augment(images: Tensor, moves: Moves) -> Tensor:
         # Keep the memory layout of unshifted images, which compiled networks expect.
         images = images.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
     if moves.colours is not None:
-        colours = torch.from_numpy(moves.colours).to(images.device, non_blocking=True)
+        colours = send(torch.from_numpy(moves.colours), images.device)
         brighter, saturation, contrast = colours[:, :, None, None, None].unbind(1)  # (N, 1, 1, 1) each
         grey = images.mean(1, keepdim=True)
         images = grey + saturation * (images - grey)

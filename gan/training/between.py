@@ -163,7 +163,12 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     Raises:
         CheckpointError: the last save of a run failed. The message says where else the state was saved.
     """
-    averaged(run, state)
+    try:
+        averaged(run, state)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        monitor.say("no memory is left for the averaged generator's BatchNorm statistics; its earlier ones are saved")
     lost = None
     try:
         if numbered:  # first: a run killed before latest.pt is written resumes before this step, and saves both again

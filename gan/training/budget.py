@@ -26,7 +26,8 @@ class Budget:
             return 0.0
         if evaluator is not None and evaluated_last(config, evaluator):
             reserved += evaluator.cost()
-        return self.state.cycle.done(self.monitor.seconds, 60 * config.budget - min(reserved, 30 * config.budget))
+        spent = self.monitor.seconds - self.state.cycle.seconds
+        return spent / (60 * config.budget - min(reserved, 30 * config.budget))
 
     def rates(self) -> float:
         """Return the factor to apply to the learning rates in this step, the same in all processes."""

@@ -50,7 +50,12 @@ def estimate_statistics(generator: nn.Module, batches: list[Tensor]) -> None:
         generator: the network; left in eval mode.
         batches: latents, (N, nz) each, a few thousand in all.
     """
+    before = {name: buffer.clone() for name, buffer in generator.named_buffers()}
     try:
         update_bn(batches, generator)
-    finally:  # if memory runs out, update_bn leaves each momentum at None; only training would read it
+    except BaseException:  # if memory runs out, the earlier ones are better than half of the new ones
+        for name, buffer in generator.named_buffers():
+            buffer.copy_(before[name])
+        raise
+    finally:  # update_bn may leave each momentum at None; only training would read it
         generator.eval()

@@ -150,7 +150,8 @@ def gradient_penalties(
     if penalty == "exact" or noise is None:
         return {"r1_penalty": exact_penalty(discriminator, real), "r2_penalty": exact_penalty(discriminator, fake)}
     if penalty == "gp":
-        return {"gp_penalty": interpolated_penalty(discriminator, torch.lerp(real, fake, noise))}
+        between = torch.lerp(real.float(), fake.float(), noise)  # an encoder's features may be bf16
+        return {"gp_penalty": interpolated_penalty(discriminator, between)}
     return {
         "r1_penalty": approximate_penalty(discriminator, real, real_logits, noise[:, 0], PENALTY_NOISE),
         "r2_penalty": approximate_penalty(discriminator, fake, fake_logits, noise[:, 1], PENALTY_NOISE),

@@ -22,11 +22,30 @@ from gan.encoder import Encoder
 from gan.files import write_text
 from gan.quality.features import shipped
 from gan.training import ema
-from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
 
 NUMBERED_KEPT, NUMBERED_STRIDE = 3, 10  # the last few numbered checkpoints are kept, and every tenth
+
+WARM_UP = 0.05  # share of a later cycle over which the learning rates rise from 0, as the networks had settled before
+
+
+@dataclasses.dataclass(frozen=True)
+class Cycle:
+    """The training that one budget covers; each new budget begins a new cycle."""
+
+    step: int = 0  # the step after which it began
+    seconds: float = 0.0  # the run's training time when it began, minus the time that preparing the run took
+
+    def rates(self, done: float, anneal: float) -> float:
+        """Return the factor to apply to the learning rates when the share `done` of the cycle is done.
+
+        At a constant rate the networks circle around each other; as the rate falls, they settle. It falls linearly to 0
+        over the last part of the cycle, the share `anneal`.
+        """
+        falling = min(1.0, (1 - done) / anneal) if anneal else 1.0
+        rising = min(1.0, done / WARM_UP) if self.step else 1.0
+        return max(0.0, min(falling, rising))
 
 
 class TrainingState:

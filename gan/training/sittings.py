@@ -121,6 +121,8 @@ def keep_later(path: Path, step: int, samples: Path) -> None:
         with replacing(latest) as temporary:  # it becomes latest.pt once everything else has succeeded
             shutil.copyfile(path, temporary)
             _keep_later(path, step, samples)
+            if (log := path.with_name("log.jsonl")).is_file():  # the rows after `step` will be cut from it
+                shutil.copyfile(log, _aside(log, log.stem))
     except OSError as error:
         raise CheckpointError(
             f"could not write {latest}: {error}; make it and the files beside it writable, or free some disk space"

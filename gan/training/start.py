@@ -57,13 +57,13 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
     path = checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
     lock = run_lock(path.parent) if path is not None and os.path.isfile(path) else contextlib.nullcontext()
     with lock:  # another process that trains the run may be about to save
-        since = time.perf_counter()
-        found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
-        config, content, folder = ranks.broadcast(found)
-        device = choose_device(config.gpu, show)
-        ranks.check(config, device)
-        faces = open_faces(config, content, ranks, path or folder)
+        since, device = time.perf_counter(), torch.device("cpu")
         try:
+            found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
+            config, content, folder = ranks.broadcast(found)
+            device = choose_device(config.gpu, show)
+            ranks.check(config, device)
+            faces = open_faces(config, content, ranks, path or folder)
             texts = None
             if ranks.first and content is None:
                 texts = labels.read(faces.pack, config.data_path, config.classes, show)
@@ -88,7 +88,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
                 keep_later(path, state.step, config.save_path or folder / "samples")
             evaluator = preparing.open_evaluator(run, state, faces) if ranks.first else None
             probe = preparing.open_probe(faces)
-            with open_folder(run, new=content is None):
+            new, content, found, texts = content is None, None, None, None  # a checkpoint is as large as the networks
+            with open_folder(run, new):
                 give_back_memory()
                 yield Ready(run, state, batches, evaluator, probe, seconds, since)
         except (RuntimeError, MemoryError) as error:
@@ -135,7 +136,10 @@ def choose_options(
     """Return config, precision and whether to compile; a resumed run keeps them on a device of the same kind."""
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
-    precision = choose_precision(config.precision, device) if kept is None else kept["chosen"]["precision"]
+    if kept is not None and device.type == "cpu":
+        precision = kept["chosen"]["precision"]  # it was measured
+    else:
+        precision = choose_precision(config.precision, device)  # this GPU may not be the one of before
     machine = plan.Machine(halves, device, precision, ranks.world)
     if ranks.first:
         config = preparing.suited_to_kind(config, faces, device)

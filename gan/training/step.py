@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gan import latent
-from gan.device import compile_fixed
+from gan.device import compile_fixed, send
 from gan.quality import whole_faces
 from gan.training import losses
 from gan.training.augment import augment, draw_moves
@@ -153,7 +153,7 @@ def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
     random = step.random("whole", "g")
     far = config.image_size // 32
     down, right = random.integers(0, 2 * far + 1, 2)
-    mirrored = torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine][part].to(fake.device)
+    mirrored = send(torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine][part], fake.device)
     padded = pad(fake, (far, far, far, far), mode="reflect")
     faces = padded[..., down : down + config.image_size, right : right + config.image_size]
     faces = torch.where(mirrored[:, None, None, None], faces.flip(3), faces)

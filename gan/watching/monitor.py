@@ -264,8 +264,14 @@ class Monitor:
             pass
 
     def may_measure(self, seconds: float) -> bool:
-        """Return whether measurements stay within their share of the time if they take `seconds` more."""
-        return self.measuring_seconds + seconds <= SIDE_SHARE * (time.perf_counter() - self.opened)
+        """Return whether measurements stay within their share of the time if they take `seconds` more.
+
+        The first one may also go by the time since the last one before the run was resumed: a run may go on in many
+        short sessions.
+        """
+        before, _ = self.curves.column("fd", along="seconds")
+        rested = 0.0 if self.measuring_seconds else self.seconds - (before[-1] if len(before) else 0.0)
+        return self.measuring_seconds + seconds <= SIDE_SHARE * max(rested, time.perf_counter() - self.opened)
 
     def may_preview(self) -> bool:
         """Return whether previews stay within their share of the time and the last one is long enough ago."""

@@ -197,6 +197,8 @@ def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_
     aside = {name.replace(".png", "-before.png") for name in previews - stay}
     assert "step-00000015-before.png" in aside
     assert now == {*stay, *aside, "step-00000010.png"}
+    rows = [json.loads(row)["step"] for row in (again / "checkpoints/a/log-before.jsonl").read_text().splitlines()]
+    assert rows[-1] == 15
 
     # What has nothing left to do changes nothing.
     files = sorted((again / "checkpoints/a").glob("*.pt"))

@@ -136,6 +136,17 @@ def test_estimating_statistics_changes_nothing_else(generator: Noisy) -> None:
     assert all(torch.equal(a, b) for a, b in zip(average.parameters(), parameters, strict=True))
 
 
+def test_statistics_that_cannot_be_estimated_stay_as_they_were(generator: Noisy) -> None:
+    average = ema.average_of(generator)
+    ema.estimate_statistics(average, [torch.randn(64, 4)])
+    before = {name: buffer.clone() for name, buffer in average.named_buffers()}
+    wide = torch.randn(64, 5)  # for another network: the first batch is taken, this one fails
+    with pytest.raises(RuntimeError, match="shapes"):
+        ema.estimate_statistics(average, [torch.randn(64, 4), wide])
+    assert all(torch.equal(buffer, before[name]) for name, buffer in average.named_buffers())
+    assert not any(module.training for module in average.modules())
+
+
 def test_estimating_statistics_twice_gives_the_same(generator: Noisy) -> None:
     batches = [torch.randn(64, 4) for _ in range(3)]
     ema.estimate_statistics(generator, batches)

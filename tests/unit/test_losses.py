@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from config import Loss, Penalty
 from gan.training.losses import (
@@ -280,6 +280,14 @@ def test_gp_is_taken_between_reals_and_fakes_at_a_place_of_each_pair_alone() -> 
     few = [penalties_of("gp", torch.zeros(2, 3, 2, 2), fake[:2], seed)["gp_penalty"] for seed in range(50)]
     spread = torch.tensor(few).std().item()  # of the mean of two independent ones, not of one shared
     assert spread == pytest.approx(7.2 / math.sqrt(2), rel=0.35)
+
+
+def test_gp_takes_an_encoders_features_in_half_precision() -> None:
+    real, fake = torch.rand(3, 2, 4, 4).bfloat16(), torch.rand(3, 2, 4, 4).bfloat16()
+    head, noise = nn.Conv2d(2, 1, 4), torch.rand(3, 1, 1, 1)
+    logits = torch.zeros(3, 1)
+    found = gradient_penalties("gp", lambda maps: head(maps).flatten(1), real, logits, fake, logits, noise)
+    assert torch.isfinite(found["gp_penalty"])
 
 
 @pytest.mark.parametrize("loss", get_args(Loss))

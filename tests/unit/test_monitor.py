@@ -216,8 +216,8 @@ def test_previews_and_measurements_keep_to_their_share_of_the_time(opened: Openi
     assert not watch.may_preview()
     clock.now += 0.2
     assert watch.may_preview()
-    assert watch.may_measure(3.0)  # previews leave measurements their share
-    assert not watch.may_measure(3.1)
+    assert watch.may_measure(303.0)  # previews leave measurements their share, and earlier sittings made none
+    assert not watch.may_measure(303.2)
     watch.measured(clock.now - 2.0)
     assert watch.may_measure(1.0)
     assert not watch.may_measure(1.1)

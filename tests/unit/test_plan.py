@@ -14,9 +14,10 @@ import train
 from config import TrainConfig
 from gan.presets import FEW, FEW_FACES, PLANS, Plan, resolve
 from gan.training import plan, preparing
-from gan.training.cycle import Cycle
+from gan.training.budget import Budget
 from gan.training.plan import Machine
 from gan.training.ranks import Ranks
+from gan.training.run import Cycle
 from gan.training.step import Half, Step
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
@@ -45,7 +46,10 @@ def test_rates_rise_again_where_a_run_is_made_longer() -> None:
     [(Cycle(), 30, 0.25), (Cycle(0, -12), 18, 0.25), (Cycle(100, 600), 660, 0.5), (Cycle(), 150, 1.25)],
 )
 def test_a_cycle_is_done_by_the_clock(cycle: Cycle, seconds: float, share: float) -> None:
-    assert cycle.done(seconds, allowed=120) == pytest.approx(share)
+    run: Any = SimpleNamespace(config=TrainConfig(budget=2.5), ranks=Ranks(0, 1))
+    state: Any = SimpleNamespace(cycle=cycle)
+    monitor: Any = SimpleNamespace(seconds=seconds)
+    assert Budget(run, state, monitor, None, closing=30).spent() == pytest.approx(share)
 
 
 def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,8 @@ from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
 from gan.training import between, losses, preparing, sittings
 from gan.training.budget import evaluated_last
-from gan.training.cycle import Cycle
 from gan.training.ranks import Ranks
-from gan.training.run import Run, TrainingState, with_own_classes
+from gan.training.run import Cycle, Run, TrainingState, with_own_classes
 from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
 from gan.watching.monitor import Monitor
@@ -630,6 +629,26 @@ def little_memory(state: TrainingState, most: int) -> list[int]:
     for network in (state.generator, state.discriminator):
         network.register_forward_pre_hook(check)
     return taken
+
+
+def test_a_state_is_saved_though_no_memory_is_left_for_its_statistics(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    state = trained(run, every(pack))
+    before = checkpoint.load(run.latest)
+
+    def check(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    state.ema.register_forward_pre_hook(check)
+    run.latest.unlink()
+    with contextlib.closing(Monitor(None, tmp_path, 18, 2)) as monitor:
+        assert between.save(run, state, monitor)
+    assert "no memory is left for the averaged generator's BatchNorm statistics" in capsys.readouterr().out
+    after = checkpoint.load(run.latest)
+    assert after["step"] == 18
+    assert all(torch.equal(value, before["ema"][name]) for name, value in after["ema"].items())
 
 
 @pytest.mark.parametrize("d_norm", ["none", "batch"])
