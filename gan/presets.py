@@ -82,7 +82,7 @@ class Plan:
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
     Plan(least_images=0, options={}, expect="rough faces, an eye broken in about half of them"),
-    Plan(least_images=20_000, options={}, expect="clear faces, an eye broken in about one of four"),
+    Plan(least_images=20_000, options={}, expect="clear faces, an eye broken in about one of five"),
     Plan(least_images=100_000, options={}, expect="clear faces, an eye broken in about one of eight"),
     Plan(least_images=300_000, options=_SLOW, expect="better faces than two CPU cores give in an hour; not measured"),
     Plan(

@@ -113,7 +113,7 @@ class Candidate:
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
     animated: bool = False  # whether it is the first of several frames; the others are ignored
     faults: dict[str, str] = dataclasses.field(default_factory=dict)  # details of each defect found in the crop alone
-    original: Candidate | None = dataclasses.field(default=None, repr=False)  # what it duplicates
+    original: Candidate | None = dataclasses.field(default=None, repr=False, compare=False)  # what it duplicates
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
