@@ -383,7 +383,7 @@ class TrainConfig:
     whole: float | None = recipe(
         None,
         "weight, in the generator's loss, of how whole samples look, as learned from samples of anime faces that were "
-        "rated by eye: fewer broken eyes, a little less variety; unset: 1 for 2,000 anime faces or more, 0 for others.",
+        "rated by eye: fewer broken eyes, a little less variety; unset: 1 for anime faces, 0 for others.",
         ge=0,
     )
     typical: float | None = recipe(

@@ -142,7 +142,7 @@ def suited_to_kind(config: TrainConfig, faces: Faces, device: torch.device) -> T
     if measured:
         own["eval_metric"] = BY_DAMAGE if known else "fd"
     if config.whole is None:
-        own["whole"] = float(known and faces.pack.many)
+        own["whole"] = float(known)
         if own["whole"]:
             show("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
     return dataclasses.replace(config, **own)
