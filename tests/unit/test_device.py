@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import platform
 import re
 import subprocess
 import sys
@@ -140,6 +141,27 @@ def test_numbers_too_small_to_matter_are_flushed_to_zero(monkeypatch: pytest.Mon
     assert (tiny * 1e-10).all()
     device.choose_device(None, lambda _: None)
     assert not (tiny * 1e-10).any()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_threads_do_not_each_keep_what_they_freed() -> None:
+    script = """
+from concurrent.futures import ThreadPoolExecutor
+import torch
+from gan.device import choose_device
+choose_device(False)
+def used():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
+before = used()
+threads = [ThreadPoolExecutor(1) for _ in range(12)]
+for thread in threads:
+    thread.submit(lambda: [torch.ones(2**20) for _ in range(16)].clear()).result()
+print(used() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    kept = int(done.stdout.split()[-1])
+    assert 32 < kept < 550, f"{kept} MiB"  # twelve threads had 64 MiB each, one after the other
 
 
 def test_cpu_is_described_with_its_threads() -> None:
