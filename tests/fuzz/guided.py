@@ -7,6 +7,7 @@ finds worth keeping go to a folder of their own; one that crashes is printed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import random
 import sys
@@ -39,8 +40,6 @@ def main() -> None:
 
     wrapped: Any = read
 
-    if given.planted:
-        target.with_planted_crash().__enter__()
     (folder / "corpus").mkdir()
     for i in range(64):  # short ones make no input
         (folder / "corpus" / str(i)).write_bytes(random.Random(i).randbytes(1024))
@@ -52,7 +51,8 @@ def main() -> None:
         "-print_final_stats=1",
     ]
     atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], wrapped.hypothesis.fuzz_one_input)
-    atheris.Fuzz()
+    with target.with_planted_crash() if given.planted else contextlib.nullcontext():
+        atheris.Fuzz()
 
 
 if __name__ == "__main__":
