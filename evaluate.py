@@ -135,7 +135,13 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
     result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
-    save(config.report, result, samples.first, pairs)
+    numbers = config.report.with_suffix(".json")
+    try:
+        report.save(config.report, result, samples.first[:SHOWN], pairs)
+        files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise ConfigError(f"could not write the report: {error}; choose another --report") from error
+    show(f"report: {config.report}, numbers: {numbers}")
 
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
@@ -433,23 +439,6 @@ def table(result: Mapping[str, Any]) -> str:
     for label, value, deviation, floor, better in report.rows(result):
         lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
     return "\n".join(lines)
-
-
-def save(
-    path: Path, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
-) -> None:
-    """Write the picture and, beside it, the numbers.
-
-    Raises:
-        ConfigError: they cannot be written.
-    """
-    numbers = path.with_suffix(".json")
-    try:
-        report.save(path, result, examples[:SHOWN], pairs)
-        files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise ConfigError(f"could not write the report: {error}; choose another --report") from error
-    show(f"report: {path}, numbers: {numbers}")
 
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:

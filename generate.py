@@ -49,12 +49,7 @@ def generate(config: GenerateConfig) -> None:
         return
     first, until = dict[int, int](), dict[int, int]()
     of_seeds = (config.like or config.invert) is None and not re.search(r"[^\d\s,+-]", config.mix or config.morph or "")
-    classes = {names[0]: names[1:] for names in sampler.classes.vocabulary if of_seeds}
-    learned = [
-        name
-        for name, colour in config.colours.items()
-        if name in classes and (colour.casefold() in map(str.casefold, classes[name]) or ".." in colour)
-    ]
+    learned = sampler.classes.learned(config.colours) if of_seeds else []
     asked = ",".join(filter(None, [config.classes, *(f"{name}:{config.colours[name]}" for name in learned)]))
     if asked:
         first, until = sampler.classes.parse(asked)
@@ -72,7 +67,8 @@ def generate(config: GenerateConfig) -> None:
         film(sampler, config.morph, config, move)
     elif (config.like or config.mix or config.invert or config.vary) is not None:
         name, recipe = played(sampler, config, move)
-        write(single(sampler, recipe.latents, name), len(recipe.latents), sampler, config, recipe.columns)
+        faces = ((f"{name}-{i:04d}", None, z, face) for i, (z, face) in enumerate(drawn(sampler, recipe.latents)))
+        write(faces, len(recipe.latents), sampler, config, recipe.columns)
     else:
         seeds, chosen = config.chosen_seeds, ""
         if config.gen_search_num is not None:
@@ -122,11 +118,6 @@ def drawn(sampler: Sampler, latents: torch.Tensor) -> Iterator[tuple[torch.Tenso
     return zip(latents, itertools.chain.from_iterable(sampler.draw(latents)), strict=True)
 
 
-def single(sampler: Sampler, latents: torch.Tensor, name: str) -> Iterator[Drawn]:
-    """Generate the face of each latent (N, nz)."""
-    return ((f"{name}-{i:04d}", None, z, face) for i, (z, face) in enumerate(drawn(sampler, latents)))
-
-
 def named(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig, move: Mover) -> Iterator[Drawn]:
     """Generate the face of each seed."""
     for start in range(0, len(seeds), sampling.BATCH):
@@ -157,7 +148,13 @@ def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, 
     if config.like is not None:
         name, recipe = "like", recipes.of(sampler, config.like)
     elif config.invert is not None:
-        name, recipe = "invert", Recipe(sampler.digest, inverted(sampler, config.invert))
+        with bar("searching", inversion.TOTAL) as progress:
+            found = Generator(sampler).invert(config.invert, progress.update)
+        print(
+            f"pixels differ by {found.distance:.1f} of 255 from {printable(str(config.invert))}; those of the nearest "
+            f"of {inversion.RANDOM:,} random faces by {found.random:.1f}"
+        )
+        name, recipe = "invert", Recipe(sampler.digest, found.latent)
     elif config.mix is not None:
         name, recipe = "mix", Recipe(sampler.digest, recipes.mixed(sampler, config.mix, *latents))
     else:
@@ -172,21 +169,6 @@ def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, 
         )
     nearby = recipes.neighbours(recipe.latents, config.gen_num, config.vary, config.gen_std)
     return "vary", Recipe(sampler.digest, nearby)
-
-
-def inverted(sampler: Sampler, path: Path) -> torch.Tensor:
-    """Return the latent (1, nz) of the generated face that is most similar to a picture, and report its distance.
-
-    Raises:
-        DataError: the picture cannot be read.
-    """
-    with bar("searching", inversion.TOTAL) as progress:
-        found = Generator(sampler).invert(path, progress.update)
-    print(
-        f"pixels differ by {found.distance:.1f} of 255 from {printable(str(path))}; those of the nearest of "
-        f"{inversion.RANDOM:,} random faces by {found.random:.1f}"
-    )
-    return found.latent
 
 
 def write(
@@ -273,7 +255,9 @@ def timelapse(run: Path, path: Path) -> None:
         CheckpointError: there are too few preview grids.
         ConfigError: the film cannot be written.
     """
-    samples = samples_of(run)
+    samples = run / "samples"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then it is this folder
+        samples = Path(json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]["save_path"] or samples)
     frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
@@ -291,14 +275,6 @@ def timelapse(run: Path, path: Path) -> None:
     print(f"{n} pictures of the same latents, from first to last, in {path}")
 
 
-def samples_of(run: Path) -> Path:
-    """Return the folder of a run's preview grids."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then use the default folder
-        if found := json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]["save_path"]:
-            return Path(found)
-    return run / "samples"
-
-
 def check_used(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """Check that every option that was typed has an effect.
 
@@ -306,16 +282,12 @@ def check_used(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
         ConfigError: an option has none.
     """
     of_vary = {"gen_num", "gen_std"} if config.vary is not None else set[str]()
-    unused = {
-        "seeds": {"seed", "gen_num"} - of_vary,
-        "like": {"seed", "gen_num", "gen_std", "gen_mean"} - of_vary,
-        "invert": {"seed", "gen_num", "gen_std", "gen_mean"} - of_vary,
-        "mix": {"seed", "gen_num"} - of_vary,
-        "morph": {"seed", "gen_num"},
-        "timelapse": typed.keys() - {"timelapse", "gen_img", "gpu"},
-    }
+    seeds = {"seed", "gen_num"}
+    random = {*seeds, "gen_std", "gen_mean"}
+    unused = {"seeds": seeds, "like": random, "invert": random, "mix": seeds, "morph": seeds}
+    unused["timelapse"] = typed.keys() - {"timelapse", "gen_img", "gpu"}
     for verb, names in unused.items():
-        if getattr(config, verb) is not None and (found := names & typed.keys()):
+        if getattr(config, verb) is not None and (found := names & typed.keys() - of_vary):
             raise ConfigError(f"--{min(found)} means nothing with --{verb}; leave it out")
     if config.morph is None and (found := {"seconds", "fps"} & typed.keys()):
         raise ConfigError(f"--{min(found)} is for --morph; leave it out")

@@ -205,8 +205,9 @@ def run_until_stopped(ready: Ready) -> None:
         return health.diagnose(curves, config, faces, run.folder, over)
 
     monitor = Monitor(shown, samples, faces, config.epochs, first, ready.seconds, ends, outputs, diagnose)
+    examples = images.grid(ready.batches.pack.pixels[ready.batches.chosen[:BATCH]])
     for output in outputs:
-        output.picture("faces", "Faces it learns from", images.grid(ready.batches.examples(BATCH)), first)
+        output.picture("faces", "Faces it learns from", examples, first)
     if first:
         show(f"going on from step {first}, {first * config.batch_size:,} images seen")
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from config import IMAGE_SIZES, SIZES, CheckpointError, ModelConfig
+from config import IMAGE_SIZES, SIZES, CheckpointError
 from gan import checkpoint
 
 Weights = dict[str, Tensor]
@@ -83,12 +83,6 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
                 )
         found |= {**own, "ndf": kernels[0].shape[0], "d_norm": "batch" if normed else "none"}
     return found, generator, discriminator
-
-
-def model_config(found: dict[str, Any]) -> ModelConfig:
-    """Return the networks' config: the fields that the files determine, and the book's values for the rest."""
-    rest = {"ngf": 64, "ndf": 64, "nz": 100, "d_norm": "batch", "to_rgb": "book"}
-    return ModelConfig(**{**rest, **found})
 
 
 def _widths(widths: list[int]) -> dict[str, tuple[int, ...]]:

@@ -55,9 +55,12 @@ def load(
     except CheckpointError as error:
         if not hint:
             raise
-        others = (p for p in checkpoints_in(path.parent) if p != path and _is_whole(p, required))
-        other = next(others, None)
-        named = f"; the newest usable file beside it is {other}" if other else ""
+        named = ""
+        for other in checkpoints_in(path.parent):
+            with contextlib.suppress(CheckpointError):
+                if other != path and _read(other, "cpu", required):
+                    named = f"; the newest usable file beside it is {other}"
+                    break
         raise CheckpointError(f"{error}{named}") from error.__cause__
 
 
@@ -141,14 +144,6 @@ def checkpoints_in(run: Path) -> list[Path]:
         with contextlib.suppress(OSError):  # a run in training deletes old files
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]
-
-
-def _is_whole(path: Path, required: Sequence[str]) -> bool:
-    try:
-        _read(path, "cpu", required)
-    except CheckpointError:
-        return False
-    return True
 
 
 def find(path: Path, names: tuple[str, ...]) -> Path:

@@ -69,8 +69,6 @@ class Classes:
         any. Each row depends only on its seed, the classes and `asked`.
         """
         asked = asked or {}
-        if not self.vocabulary:
-            return np.zeros((len(seeds), 0), np.int64)
         rows, counts = self.rows, self.counts
         fits = np.all([rows[:, column] == code for column, code in asked.items()], axis=0) if asked else np.array([])
         if fits.any():
@@ -84,8 +82,6 @@ class Classes:
 
     def draw(self, random: np.random.Generator, n: int) -> np.ndarray:
         """Draw codes for n random faces: (n, K)."""
-        if not self.vocabulary:
-            return np.zeros((n, 0), np.int64)
         return self.rows[np.searchsorted(np.cumsum(self.counts), random.integers(self.counts.sum(), size=n), "right")]
 
     def previewed(self) -> list[int]:
@@ -100,6 +96,11 @@ class Classes:
             return list(range(64)), np.zeros((64, 0), np.int64)
         rows = [self.of_seeds(range(ROW), {0: code}) for code in self.previewed()]
         return [seed for _ in rows for seed in range(ROW)], np.concatenate(rows)
+
+    def learned(self, colours: Mapping[str, str]) -> list[str]:
+        """Return the labels, hair or eyes, whose requested colour is a class or a range of some (FROM..TO)."""
+        known = {name: set(map(str.casefold, names)) for name, *names in self.vocabulary}
+        return [name for name, of in colours.items() if name in known and (of.casefold() in known[name] or ".." in of)]
 
     def number(self, column: int, code: int) -> int:
         """Return the number of faces that have a class."""

@@ -10,7 +10,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -171,11 +171,6 @@ def layout(device: torch.device) -> torch.memory_format:
     Apple's GPUs are excluded: with some of the supported versions of torch, BatchNorm gave wrong results on such maps.
     """
     return torch.contiguous_format if device.type == "mps" else torch.channels_last
-
-
-def compile_fixed(work: C) -> C:
-    """Compile with torch.compile for fixed shapes: each shape gets its own code."""
-    return cast(C, torch.compile(work, dynamic=False))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -94,13 +94,9 @@ def text_of(path: Path, keyword: str) -> str | None:
 
 def load_picture(path: Path) -> np.ndarray:
     """Read a picture as (H, W, 3) uint8; raise an OSError if it cannot be read."""
-    return np.asarray(_read(path))
-
-
-def _read(path: Path) -> Image.Image:
     try:
         with Image.open(path, formats=FORMATS) as picture:
-            return picture.convert("RGB")
+            return np.asarray(picture.convert("RGB"))
     except (SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # from a damaged file
         raise OSError(f"{path}: {error}") from error
 
@@ -152,17 +148,14 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     previews, frames = alike(previews), list[Image.Image]()
     for i in sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)}) if previews else ():
         with contextlib.suppress(OSError):  # cut short by a power failure
-            frames.append(_frame(previews[i]))
+            frames.append(Image.fromarray(load_picture(previews[i])))
+            frames[-1].thumbnail((FRAME_SIZE, FRAME_SIZE), Image.Resampling.LANCZOS)
     if not frames:
         raise OSError("none of its pictures can be read")
     n, each = len(frames), max(20, round(1000 * seconds / len(frames)))
-    try:
-        with replacing(path) as temporary:
-            if path.suffix.lower() == ".mp4":
-                frames += frames[-1:] * (LAST // each)
-            _write_film(frames, temporary, [each] * (n - 1) + [each + LAST], Fraction(1000, each))
-    except (RuntimeError, ValueError) as error:  # from av and Pillow
-        raise OSError(str(error)) from error
+    if path.suffix.lower() == ".mp4":
+        frames += frames[-1:] * (LAST // each)
+    _write_film(frames, path, [each] * (n - 1) + [each + LAST], Fraction(1000, each))
     return n
 
 
@@ -176,12 +169,8 @@ def save_morph(faces: Sequence[np.ndarray], path: Path, fps: int) -> None:
     """
     unit = 10 if path.suffix.lower() == ".gif" else 1  # the format's unit of time, in milliseconds
     ends = np.rint(np.arange(len(faces) + 1) * 1000 / fps / unit).astype(int) * unit
-    try:
-        with replacing(path) as temporary:
-            pictures = (Image.fromarray(enlarged(face)) for face in faces)
-            _write_film(pictures, temporary, np.diff(ends).tolist(), Fraction(fps))
-    except (RuntimeError, ValueError) as error:  # from av and Pillow
-        raise OSError(str(error)) from error
+    pictures = (Image.fromarray(enlarged(face)) for face in faces)
+    _write_film(pictures, path, np.diff(ends).tolist(), Fraction(fps))
 
 
 def enlarged(face: np.ndarray) -> np.ndarray:
@@ -192,13 +181,21 @@ def enlarged(face: np.ndarray) -> np.ndarray:
 
 
 def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: list[int], rate: Fraction) -> None:
-    """Write pictures as a film, which loops unless it is MP4; only MP4 uses `rate`, in pictures per second."""
-    if path.suffix.lower() == ".mp4":
-        _save_mp4(pictures, path, rate)
-        return
+    """Write pictures as a film, which loops unless it is MP4; only MP4 uses `rate`, in pictures per second.
+
+    Raises:
+        OSError: the film cannot be written.
+    """
     options: dict[str, Any] = {"quality": 80, "method": 2} if path.suffix.lower() == ".webp" else {}
-    pictures = iter(pictures)
-    next(pictures).save(path, save_all=True, append_images=pictures, duration=milliseconds, loop=0, **options)
+    rest = iter(pictures)
+    try:
+        with replacing(path) as file:  # its suffix is that of `path`
+            if path.suffix.lower() == ".mp4":
+                _save_mp4(rest, file, rate)
+            else:
+                next(rest).save(file, save_all=True, append_images=rest, duration=milliseconds, loop=0, **options)
+    except (RuntimeError, ValueError) as error:  # from av and Pillow
+        raise OSError(str(error)) from error
 
 
 def alike(pictures: Sequence[Path]) -> list[Path]:
@@ -209,12 +206,6 @@ def alike(pictures: Sequence[Path]) -> list[Path]:
             sizes[path] = picture.size
     last = next(reversed(sizes.values()), None)
     return [path for path, size in sizes.items() if size == last]
-
-
-def _frame(path: Path) -> Image.Image:
-    frame = _read(path)
-    frame.thumbnail((FRAME_SIZE, FRAME_SIZE), Image.Resampling.LANCZOS)
-    return frame
 
 
 def _save_mp4(pictures: Iterable[Image.Image], path: Path, rate: Fraction) -> None:

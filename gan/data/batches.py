@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -41,7 +42,7 @@ class Batches:
             raise DataError(
                 f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
             )
-        self.pack, self.pixels, self.chosen, self.batch_size = pack, pack.pixels, chosen, batch_size
+        self.pack, self.chosen, self.batch_size = pack, chosen, batch_size
         self.seed, self.device, self.flip, self.part = seed, device, flip, part
         self.resident = None
         if has_room(device, len(chosen) * pack.pixels[0].nbytes):
@@ -51,7 +52,8 @@ class Batches:
                 self.resident[start : start + len(lot)] = torch.from_numpy(lot)
         codes = np.zeros((len(pack.pixels), 0), np.int64) if codes is None else codes
         self.codes = torch.from_numpy(codes[chosen])
-        self.epoch, self.order = -1, np.empty(0, np.int64)
+        # The orders of two epochs are kept, since a batch may span both.
+        self._order = functools.lru_cache(2)(lambda epoch: stream(seed, epoch, "faces").permutation(len(chosen)))
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -68,15 +70,6 @@ class Batches:
         """Return the indices (batch_size,) into the chosen faces for the batch of `step`, which counts from 1."""
         end = step * self.batch_size
         return np.array([self._order(i // len(self))[i % len(self)] for i in range(end - self.batch_size, end)])
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if epoch != self.epoch:
-            self.epoch, self.order = epoch, stream(self.seed, epoch, "faces").permutation(len(self))
-        return self.order
-
-    def examples(self, n: int) -> np.ndarray:
-        """Return the first `n` faces, or all if there are fewer: (n, S, S, C), uint8."""
-        return self.pixels[self.chosen[:n]]
 
     def classes(self, step: int) -> Tensor:
         """Return the classes of the batch of `step`, or of its part: (batch_size, K), int64, on the device."""

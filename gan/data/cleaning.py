@@ -127,7 +127,7 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
     """
     found: dict[tuple[str, str], Picture] = {}  # by real path and member: sources may overlap
     refused: dict[tuple[str, str], Candidate] = {}
-    others: dict[str, None] = {}
+    others = set[str]()
     for given in sources:
         wrong: list[Candidate] = []
         root = given.expanduser()
@@ -144,14 +144,12 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
             picture = Picture(root, name)
             real = os.path.realpath(picture.path)
             if name.lower().endswith(".zip"):
-                members, broken, rest = _members(picture)
-                found |= {(real, member.member): member for member in members if (real, member.member) not in found}
-                wrong += broken
-                others |= {f"{real}/{member}": None for member in rest}
+                for member in _members(picture, real, wrong, others):
+                    found.setdefault((real, member.member), member)
             elif name.lower().endswith(SUFFIXES):
                 found.setdefault((real, ""), picture)
             else:
-                others[real] = None
+                others.add(real)
         refused |= {(os.path.abspath(face.picture.path), face.picture.member): face for face in wrong}
     return list(found.values()), list(refused.values()), len(others)
 
@@ -193,28 +191,24 @@ def same_file(one: str | Path, other: str | Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _members(archive: Picture) -> tuple[list[Picture], list[Candidate], list[str]]:
-    """Return the pictures in a zip, the refused ones, and the names of other files."""
+def _members(archive: Picture, real: str, refused: list[Candidate], others: set[str]) -> Iterator[Picture]:
+    """Yield the pictures in a zip; refused ones are added to `refused`, and other files, below `real`, to `others`."""
     try:
         source(archive.path, "")  # rejects pipes, which would block forever
         with zipfile.ZipFile(archive.path) as opened:
             infos = {info.filename: info for info in opened.infolist() if not info.is_dir()}
     except Exception as error:
-        return [], [Candidate(archive, "unreadable", reason(error))], []
-    found: list[Picture] = []
-    refused: list[Candidate] = []
-    others: list[str] = []
-    for name in sorted(infos):
-        info = infos[name]
+        refused.append(Candidate(archive, "unreadable", reason(error)))
+        return
+    for name, info in sorted(infos.items()):  # names are unique
         picture = dataclasses.replace(archive, member=name, called=_called(info))
         parts = re.split(r"[/\\]", name)
         if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
-            others.append(name)
+            others.add(f"{real}/{name}")
         elif why := _forbidden(info, parts):
             refused.append(Candidate(picture, "refused", why))
         else:
-            found.append(picture)
-    return found, refused, others
+            yield picture
 
 
 def _called(info: zipfile.ZipInfo) -> str:

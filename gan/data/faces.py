@@ -335,7 +335,12 @@ def _make_pack(
             found = f"making {len(pictures):,} synthetic faces"
         need = len(pictures) * (math.prod(shape) + 4)
         say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
-        _check_room(folder.parent, need + RESERVE)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(folder.parent).free) < need + RESERVE:
+            raise DataError(
+                f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {folder.parent}, "
+                f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
+            )
         with unfinished_beside(folder) as unfinished:
             hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
             rejected += broken
@@ -354,16 +359,6 @@ def _make_pack(
         ) from error
     finally:
         torchvision_data.open_dataset.cache_clear()
-
-
-def _check_room(packs: Path, need: int) -> None:
-    packs.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(packs).free
-    if free < need:
-        raise DataError(
-            f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {packs}, {need / 1e6:,.0f} MB needed; "
-            "free some, or run from a folder on another disk"
-        )
 
 
 def _too_few(faces: int, rejected: list[Rejected], data_path: Path, folder: Path) -> DataError:

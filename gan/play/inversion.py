@@ -73,8 +73,7 @@ def invert(sampler: Sampler, picture: np.ndarray, progress: Callable[[int], obje
     """
     likeness = Likeness(picture, sampler.device)
     latents, far, pixels_far = sampler.latents(range(RANDOM)), list[Tensor](), list[float]()
-    for faces in sampler.draw(latents):
-        progress(len(faces))
+    for faces in sampler.draw(latents, progress):
         with torch.no_grad():
             far.append(likeness(images.to_tensor(torch.from_numpy(faces).to(sampler.device))).cpu())
         pixels_far += [distance(face, picture) for face in faces]

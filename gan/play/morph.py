@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +41,8 @@ def film(
     Raises:
         ConfigError: the film cannot be written.
     """
-    latents, faces = evenly(sampler, points, frames, progress), list[np.ndarray]()
-    for some in sampler.draw(latents):
-        progress(len(some))
-        faces += list(some)
+    latents = evenly(sampler, points, frames, progress)
+    faces = [face for some in sampler.draw(latents, progress) for face in some]
     try:
         images.save_morph(faces, path, fps)
     except OSError as error:
@@ -111,13 +109,7 @@ def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[in
     with the number of these faces just generated.
     """
     fine = torch.linspace(0, len(points), FINER * frames + 1)[:-1]
-
-    def drawn() -> Iterator[np.ndarray]:
-        for faces in sampler.draw(around(points, fine)):
-            progress(len(faces))
-            yield from faces
-
-    faces = drawn()
+    faces = itertools.chain.from_iterable(sampler.draw(around(points, fine), progress))
     first = next(faces)
     moved = [distance(*pair) for pair in itertools.pairwise(itertools.chain([first], faces, [first]))]
     # The small constant keeps the path increasing where consecutive faces are identical.

@@ -27,7 +27,7 @@ from gan.device import enough_memory
 from gan.images import enlarged, grid, save_picture
 from gan.play import morph
 from gan.play.directions import SLIDERS
-from gan.play.studio import Face, StoppedError, Studio, learned
+from gan.play.studio import Face, StoppedError, Studio
 
 WALL, PINS = 24, 8  # number of faces on the wall, and maximum number of pins
 MOST = 64  # maximum number of faces shown from an uploaded picture's recipe
@@ -230,9 +230,10 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[str, str]]:
             """Put faces on the wall, and return their files and captions."""
-            shown = pictures(studio, faces, folder)
+            captions = ["" if face.seed is None else str(face.seed) for face in faces]
+            shown = files(list(map(enlarged, studio.pixels(faces))), folder)
             now.wall, now.columns = tuple(faces), columns
-            return shown
+            return list(zip(shown, captions, strict=True))
 
         @on_page
         def on_draw(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
@@ -276,7 +277,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             options = [f"--{of}={share:g}" for of, share in moves.items()]
             options += [f"--{of}={colour}" for of, colour in wanted.items()]
             # A face without a seed is saved with its changes, so its command needs no options for them.
-            known = learned(one.sampler, wanted)
+            known = one.sampler.classes.learned(wanted)
             said = [*one.without(known).words, *options] if one.seed is not None else one.words
             shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
             now.moved = moved
@@ -393,12 +394,6 @@ def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:
     if not 0 <= place < len(faces):
         raise ConfigError("the studio was started anew, or has forgotten this page; load it again")
     return faces[place]
-
-
-def pictures(studio: Studio, faces: Sequence[Face], folder: Path) -> list[tuple[str, str]]:
-    """Write faces to files in a folder, and return the files with their captions: the seeds."""
-    captions = ["" if face.seed is None else str(face.seed) for face in faces]
-    return list(zip(files(list(map(enlarged, studio.pixels(faces))), folder), captions, strict=True))
 
 
 def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:

@@ -182,7 +182,7 @@ class Studio:
         if not sliders and not recoloured:
             return face
         sampler, latent = face.sampler, face.latent
-        known = learned(sampler, recoloured)
+        known = sampler.classes.learned(recoloured)
         if known and face.seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             asked = {column: code for column, code in face.asked.items() if column not in codes}
@@ -269,12 +269,6 @@ class Studio:
         of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.typed.get(name, RUNS / name))}"]
         other = ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
         return " ".join(["python generate.py", *of, *words, *other])
-
-
-def learned(sampler: Sampler, recoloured: Mapping[str, str]) -> list[str]:
-    """Return the labels whose requested colour is a class of the generator."""
-    classes = {names[0]: set(map(str.casefold, names[1:])) for names in sampler.classes.vocabulary}
-    return [name for name, colour in recoloured.items() if colour.casefold() in classes.get(name, ())]
 
 
 def playing(sampler: Sampler) -> Sampler:

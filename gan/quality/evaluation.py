@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -204,12 +205,12 @@ class Evaluator:
             networks = self.extractor, self.extractor.damage
             for network in networks:
                 network(faces[:1])  # the first call is slower
-            extracting, finding = (_seconds(functools.partial(network, faces)) for network in networks)
+            extracting, finding = (timeit(functools.partial(network, faces), number=1) for network in networks)
             measuring = (2 * extracting + finding) / len(faces)  # real faces as well, but not their damage
             list(self.sampler.faces([0]))
-            generating = _seconds(lambda: list(self.sampler.faces(range(BATCH)))) / BATCH
+            generating = timeit(lambda: list(self.sampler.faces(range(BATCH))), number=1) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = _seconds(lambda: RealStatistics.of(few).measure(few))  # a constant part, however few the faces
+            least = timeit(lambda: RealStatistics.of(few).measure(few), number=1)  # constant, however few the faces
             texture = max(least, 2 * (self.sampler.model.image_size / SIZE) ** 2)
             self.seconds = texture + (measuring + generating) * len(self.chosen)
         return self.seconds
@@ -246,12 +247,6 @@ class Evaluator:
                 return False
         self.best = dict(found)
         return True
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    since = time.perf_counter()
-    work()
-    return time.perf_counter() - since
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,8 +118,7 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
 def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
     for kind, spectrum in spectra.items():
         axes.loglog(range(1, len(spectrum)), spectrum[1:], label=kind)
-    axes.set_xlabel("spatial frequency, cycles a face")
-    axes.set_ylabel("power")
+    axes.set(xlabel="spatial frequency, cycles a face", ylabel="power")
     ticks = [f for f in (1, 2, 5, 10, 20, 50, 100) if f < len(spectra["real"])]
     axes.set_xticks(ticks, [str(f) for f in ticks])
     axes.minorticks_off()

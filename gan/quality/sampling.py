@@ -62,10 +62,13 @@ class Sampler:
         """Generate the samples of `seeds` in order, in batches of pixels (n, S, S, C) uint8."""
         yield from self._lots(seeds, lambda some: images.to_pixels(self.generator(self.latents(some, mean, std))))
 
-    def draw(self, latents: Tensor) -> Iterator[np.ndarray]:
-        """Generate the samples of latents (N, nz) in order, in batches as `faces` does and bit-identical to its."""
+    def draw(self, latents: Tensor, progress: Callable[[int], object] = lambda n: None) -> Iterator[np.ndarray]:
+        """Generate the samples of latents (N, nz) in order, in batches as `faces` does and bit-identical to its.
+
+        `progress` is called with the number of samples in each batch.
+        """
         yield from self._lots(
-            range(len(latents)), lambda some: images.to_pixels(self.generator(latents[some].to(self.device)))
+            range(len(latents)), lambda some: images.to_pixels(self.generator(latents[some].to(self.device))), progress
         )
 
     def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -115,15 +118,13 @@ class Sampler:
                 return torch.tensor(score(images.to_pixels(faces)), dtype=torch.float64)[:, None]
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots, left, known = self._lots(seeds, rated), iter(seeds), list[Tensor]()
+            lots, left, known = self._lots(seeds, rated, progress), iter(seeds), list[Tensor]()
             while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
                 known.append(next(lots))
-                progress(len(known[-1]))
             first = torch.cat(known)
             typical_known, typical = _typical(first[:, 1:])
             yield from zip(typical_known.tolist(), first[:, 0].tolist(), left, strict=False)
             for rows in lots:
-                progress(len(rows))
                 yield from zip(typical(rows[:, 1:]).tolist(), rows[:, 0].tolist(), left, strict=False)
 
         best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
@@ -160,7 +161,9 @@ class Sampler:
             return z
         return cast(Generator, self.generator).conditioned(z, self.codes(seeds) if codes is None else codes)
 
-    def _lots(self, items: Sequence[int], work: Callable[[list[int]], T]) -> Iterator[T]:
+    def _lots(
+        self, items: Sequence[int], work: Callable[[list[int]], T], progress: Callable[[int], object] = lambda n: None
+    ) -> Iterator[T]:
         """Apply `work` to items in batches; the batch size is halved if one does not fit in memory."""
         start = 0
         while start < len(items):
@@ -175,6 +178,7 @@ class Sampler:
                 self.batch //= 2
                 continue
             start += len(some)
+            progress(len(some))
             yield result[: len(some)]  # pyright: ignore[reportIndexIssue]
 
 
@@ -232,7 +236,7 @@ def load_book(netg_path: Path, netd_path: Path | None, on: torch.device) -> Samp
         CheckpointError: a file cannot be read, or is something else.
     """
     found, weights, d_weights = book_weights.networks(netg_path, netd_path)
-    model = book_weights.model_config(found)
+    model = ModelConfig(**{"ndf": 64, "d_norm": "batch", **found})  # the book's, without a discriminator
     generator, discriminator = Generator(model), None
     checkpoint.load_weights(generator, weights or {}, "generator", netg_path)
     if netd_path is not None and d_weights is not None:

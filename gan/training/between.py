@@ -86,8 +86,9 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
     monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if not best:
         return
+    evaluation = {"features": evaluator.extractor.name, **found}  # what made it the best
     try:
-        run.save_best(state, monitor.seconds, {"features": evaluator.extractor.name, **found})
+        run.save(state, monitor.seconds, run.folder / "best.pt", evaluation=evaluation)
     except CheckpointError as error:
         evaluator.best = before  # best.pt still holds this one
         monitor.say(f"{error}; training goes on, the last good file stays")

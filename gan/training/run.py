@@ -202,13 +202,13 @@ class Run:
         except OSError as error:
             raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
 
-    def save(self, state: TrainingState, seconds: float, path: Path | None = None) -> None:
-        """Save latest.pt, or the file `path`, with the training time so far.
+    def save(self, state: TrainingState, seconds: float, path: Path | None = None, **more: Any) -> None:
+        """Save latest.pt, or the file `path`, with the training time so far and with further entries.
 
         Raises:
             CheckpointError: the file could not be written; the last good one is untouched.
         """
-        checkpoint.save(path or self.latest, self._content(state, seconds))
+        checkpoint.save(path or self.latest, {**self._content(state, seconds), **more})
 
     def save_numbered(self, state: TrainingState, seconds: float) -> None:
         """Save step-<step>.pt and delete outdated ones; raise a CheckpointError if the file could not be written."""
@@ -235,14 +235,6 @@ class Run:
         raise CheckpointError(
             f"{error}; the last state is in {spare}: when there is room move it to {self.latest}, and --resume goes on"
         ) from error
-
-    def save_best(self, state: TrainingState, seconds: float, found: Mapping[str, Any]) -> None:
-        """Save best.pt with the metrics that made it the best, and the name of the features behind them.
-
-        Raises:
-            CheckpointError: the file could not be written; the last one is untouched.
-        """
-        checkpoint.save(self.folder / "best.pt", {**self._content(state, seconds), "evaluation": dict(found)})
 
     def _content(self, state: TrainingState, seconds: float) -> dict[str, Any]:
         seen = state.step * self.config.batch_size

@@ -149,7 +149,6 @@ def choose_options(
     config, precision = ranks.broadcast((config, precision))
     if kept is not None:
         return config, precision, preparing.still_compiled(config, kept, ranks, device)
-    machine = dataclasses.replace(machine, precision=precision)
     return config, precision, ranks.world == 1 and preparing.choose_compile(config, machine, since, n)
 
 

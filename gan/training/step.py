@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gan import latent
-from gan.device import compile_fixed, send
+from gan.device import send
 from gan.quality import whole_faces
 from gan.training import losses
 from gan.training.augment import augment, draw_moves
@@ -43,8 +43,8 @@ class WrappedNetworks:
         """Wrap the networks of a run. The weights remain those of the state."""
         generator, discriminator, encode = state.generator, state.discriminator, state.discriminator.encode
         if run.compiled:  # in one process only
-            generator, discriminator = compile_fixed(generator), compile_fixed(discriminator)
-            encode = compile_fixed(encode)
+            fixed: Any = functools.partial(torch.compile, dynamic=False)  # each shape gets its own code
+            generator, discriminator, encode = fixed(generator), fixed(discriminator), fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
         whole = whole_faces.scorer(run.device) if run.config.whole else None
         return cls(trained[0], trained[1], discriminator, encode, whole)

@@ -249,11 +249,8 @@ class Monitor:
 
     def say(self, text: str) -> None:
         """Print a line for the user above the status line."""
-        if self.live.disable:
+        with tqdm.external_write_mode():
             self._print(text, sys.stdout)
-        else:
-            with tqdm.external_write_mode():
-                self._print(text, sys.stdout)
 
     def _print(self, text: str, stream: TextIO) -> None:
         try:

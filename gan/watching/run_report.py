@@ -145,8 +145,7 @@ class RunReport(Output):
         edges, shares = histogram(*self.spread)
         for colour, (kind, share) in zip(COLOURS, shares.items(), strict=False):
             axes.stairs(100 * share, edges, fill=True, alpha=0.55, color=colour, label=kind)
-        axes.set_xlabel("logit")
-        axes.set_ylabel("share, %")
+        axes.set(xlabel="logit", ylabel="share, %")
         axes.legend(frameon=False, fontsize=8)
 
 
@@ -178,8 +177,7 @@ def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.nda
             axes.plot(x, smoothed(y), color=colour, label=label)
         else:
             axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.2, label=label)
-    axes.set_xlabel("images seen")
-    axes.set_ylabel(panel.unit)
+    axes.set(xlabel="images seen", ylabel=panel.unit)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500, 20k, 1.5M
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8)

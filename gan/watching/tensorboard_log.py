@@ -52,7 +52,6 @@ class TensorBoardLog(Output):
         """Write a row of log.jsonl unless the event files already have it; returns lines for the user."""
         step = int(row["step"])
         if step not in self.written:
-            self._open()
             self.written.add(step)
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
@@ -65,14 +64,12 @@ class TensorBoardLog(Output):
 
     def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
         """Write a picture (H, W, 3) uint8."""
-        self._open()
         self._write("add_image", name, pixels, step, dataformats="HWC")
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
         """Write the diagnosis of the curves when its kind changes."""
         if diagnosis.kind != self.kind:
             self.kind = diagnosis.kind
-            self._open()
             self._write("add_text", "how it is going", f"{diagnosis.short}: {diagnosis.text}", step)
 
     def close(self) -> list[str]:
@@ -82,36 +79,26 @@ class TensorBoardLog(Output):
         return told
 
     def _close(self) -> None:
-        self._write("close")
+        if self.writer is not None:
+            self._write("close")
         self.writer = None
 
-    def _open(self) -> None:
-        """Open an event file if none is open; TensorBoard then discards everything after the step resumed from."""
-        if self.writer is not None or self.failed:
-            return
-        new = not any(self.folder.glob("events.*"))
-        try:
-            self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # also in the first file
-        except OSError as error:
-            self._give_up(error)
-        if new:
-            rows = "".join(
-                f"| {name} | {printable(str(value))} |\n" for name, value in self.options.items() if value is not None
-            )
-            self._write("add_text", "options", f"| option | value |\n| --- | --- |\n{rows}", 0)
-
     def _write(self, method: str, *values: Any, **options: Any) -> None:
-        """Call a method of the writer; if it fails, for example on a full disk, write nothing more."""
-        if self.writer is None:
+        """Call a method of the writer, opening a file first; after a failure, as on a full disk, write nothing more."""
+        if self.failed:
             return
         try:
+            if self.writer is None:  # TensorBoard then discards everything after the step resumed from
+                new = not any(self.folder.glob("events.*"))
+                self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # also in the first file
+                if new:
+                    known = {name: value for name, value in self.options.items() if value is not None}
+                    rows = "".join(f"| {name} | {printable(str(value))} |\n" for name, value in known.items())
+                    self.writer.add_text("options", f"| option | value |\n| --- | --- |\n{rows}", 0)
             getattr(self.writer, method)(*values, **options)
         except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self.writer, self.failed = None, True
-        self.notices.append(f"could not write {self.folder}: {error}; training goes on without TensorBoard")
+            self.writer, self.failed = None, True
+            self.notices.append(f"could not write {self.folder}: {error}; training goes on without TensorBoard")
 
 
 def _steps_in(folder: Path) -> set[int]:

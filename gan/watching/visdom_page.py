@@ -196,24 +196,20 @@ class Page(Output):
         if panel.smooth:
             raw = {f"{label}, raw": values for label, values in drawn.items()}
             drawn = {**raw, **{label: smoothed(values) for label, values in drawn.items()}}
-            faint = [{"color": colour(i, 0.35), "width": 1} for i in range(len(raw))]
+            faint = [{"color": f"rgba{(*rgb, 0.35)}", "width": 1} for rgb in colours]
             quiet = {label: {"line": line, "showlegend": False} for label, line in zip(raw, faint, strict=True)}
             colours *= 2
-        look = {
-            **curve_look(panel.title, "images seen", panel.unit, list(drawn), colours),
-            "traceopts": {"plotly": quiet},
-            "markers": len(longest) < 3,
-            "markersize": 5,
-        }
+        look = curve_look(panel.title, "images seen", panel.unit, list(drawn), len(longest))
+        look |= {"linecolor": np.array(colours), "traceopts": {"plotly": quiet}}
         self.client.line(np.stack(list(drawn.values()), axis=1), longest, **self._window(name, look))
 
     def _histogram(self, real: np.ndarray, fake: np.ndarray) -> None:
         edges, shares = histogram(real, fake)
         fill = {
-            kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": colour(i)}} for i, kind in enumerate(shares)
+            kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": COLOURS[i]}} for i, kind in enumerate(shares)
         }
-        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), PALETTE[:2])
-        look["traceopts"] = {"plotly": fill}
+        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), len(edges))
+        look |= {"linecolor": np.array(PALETTE[:2]), "traceopts": {"plotly": fill}}
         values = 100 * np.stack(list(shares.values()), axis=1)
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
 
@@ -224,20 +220,14 @@ class Page(Output):
         window, name = {"win": f"all {column}", "env": self.env}, self.run
         answer = self.client.line(values, images_seen, **window, update="replace", name=name)
         if answer == "win does not exist":
-            look = curve_look(f"All runs: {title}", "images seen", unit, [name], None)
-            self.client.line(values, images_seen, **window, opts={**look, "markers": len(values) < 3, "markersize": 5})
+            look = curve_look(f"All runs: {title}", "images seen", unit, [name], len(values))
+            self.client.line(values, images_seen, **window, opts=look)
 
 
-def curve_look(title: str, x: str, y: str, legend: list[str], colours: list[tuple[int, ...]] | None) -> dict[str, Any]:
-    """Return the plot options for curves; without `colours` they get plotly's."""
-    look = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
-    look |= {"width": WIDTH, "height": HEIGHT}
-    return look if colours is None else {**look, "linecolor": np.array(colours)}
-
-
-def colour(i: int, opacity: float = 1.0) -> str:
-    """Return a colour of the palette as CSS."""
-    return f"rgba{(*PALETTE[i], opacity)}"
+def curve_look(title: str, x: str, y: str, legend: list[str], points: int) -> dict[str, Any]:
+    """Return the plot options for curves of so many points; without a `linecolor` they get plotly's colours."""
+    look: dict[str, Any] = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
+    return look | {"width": WIDTH, "height": HEIGHT, "markers": points < 3, "markersize": 5}
 
 
 def verdict_text(diagnosis: Diagnosis | None) -> str:

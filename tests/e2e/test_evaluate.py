@@ -236,9 +236,9 @@ def test_a_run_is_measured_in_training_and_afterwards(
 
     # What could not be written has not become the best.
     best = tmp_path / "checkpoints/r/best.pt"
-    write = Run.save_best
+    write = Run.save
     full = mock.Mock(side_effect=[CheckpointError("disk full"), mock.DEFAULT])
-    monkeypatch.setattr(Run, "save_best", lambda *of: full() and write(*of))
+    monkeypatch.setattr(Run, "save", lambda *of, **more: (not more or full()) and write(*of, **more))
     monkeypatch.setattr(Evaluator, "measure", lambda self: {**dict.fromkeys(METRICS, 0.5), "swd_x1000": next(values)})
     values = iter([0.1, 0.2, 0.3])
     result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=8")

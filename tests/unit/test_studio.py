@@ -11,7 +11,7 @@ import torch
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import recipes
-from gan.play.studio import Studio, learned
+from gan.play.studio import Studio
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -138,7 +138,7 @@ def test_the_command_of_a_recoloured_face_keeps_the_classes_that_stay(
     write_knowing(Path("checkpoints/kinds/latest.pt"))
     (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
     for colours, known in ({"hair": "aqua"}, []), ({"hair": "Blue", "eyes": "red"}, ["hair"]):
-        assert learned(red.sampler, colours) == known
+        assert red.sampler.classes.learned(colours) == known
     assert torch.equal(studio.moved(red, {}, {"hair": "BLUE"}).latent, studio.moved(red, {}, {"hair": "blue"}).latent)
 
 
