@@ -121,8 +121,7 @@ def find(
     sampler = dataclasses.replace(sampler, asked={}, replaced={})  # directions of all its faces, not of some classes
     guesser, latents = guesser or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
-    for pixels in sampler.draw(latents):
-        progress(len(pixels))
+    for pixels in sampler.draw(latents, progress):
         seen.append((light_and_warmth(pixels), asymmetry(pixels), guesser.extractor(pixels)))
     shades, halves, guesses = (torch.cat(some) for some in zip(*seen, strict=True))
     shown = regression(latents, torch.cat([shades, (halves @ lean(halves))[:, None]], 1))
