@@ -58,6 +58,7 @@ def test_smoothing_keeps_lines_and_levels_and_takes_noise_away() -> None:
     assert smoothed(np.arange(1000.0))[100:-100] == pytest.approx(np.arange(1000.0)[100:-100])
     assert smoothed(noise).std() == pytest.approx(1 / np.sqrt(51), rel=0.2)  # 5 % of the points, and its own
     assert smoothed(noise)[-1] == pytest.approx(noise[-26:].mean())
+    assert len(smoothed(np.array([]))) == 0
 
 
 def test_a_histogram_has_shares_of_each_kind_over_the_same_bins() -> None:
