@@ -26,7 +26,8 @@ import torch
 import visdom
 from PIL import Image
 
-from config import ConfigError
+from config import CheckpointError, ConfigError
+from gan import checkpoint
 from gan.sharing import web_page
 from gan.watching import visdom_assets
 from gan.watching.visdom_page import Server
@@ -114,6 +115,14 @@ def squeezed(content: object, path: Path) -> Path:
         for name in whole.namelist():
             archive.writestr(name, whole.read(name))
     return path
+
+
+def test_weights_that_were_compressed_by_little_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "HARMLESS", 0)
+    few = torch.arange(256).repeat(8)
+    assert torch.equal(checkpoint.unpickled(squeezed(few, tmp_path / "few.pt"), "cpu", ""), few)
+    with pytest.raises(CheckpointError, match="unpack to far more"):
+        checkpoint.unpickled(squeezed(torch.zeros(100_000), tmp_path / "many.pt"), "cpu", "")
 
 
 def test_weights_that_unpack_to_far_more_than_they_are_stay_packed(tmp_path: Path, run_here: Command) -> None:

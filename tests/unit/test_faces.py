@@ -411,6 +411,16 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
         assert f"python prepare.py {data} --out=FOLDER" in again[-1]
 
 
+@pytest.mark.parametrize(("copies", "said"), [(4, False), (5, True)])
+def test_equal_checksums_are_duplicates_if_more_than_chance_makes(tmp_path: Path, copies: int, said: bool) -> None:
+    n = 200_000  # of so many different faces, 4.66 pairs have the same checksum
+    hashes = np.concatenate([np.arange(n - copies), np.zeros(copies)]).astype(np.uint32)
+    told = list[str]()
+    faces._describe(Pack(np.zeros((n, 1, 1, 1), np.uint8), hashes, 0, tmp_path), tmp_path, told.append)
+    assert ("exact duplicates of other faces: 5" in told) == said
+    assert len(told) == (3 if said else 1)
+
+
 def test_no_list_where_nothing_was_rejected(tmp_path: Path) -> None:
     pack = packed(put(tmp_path / "data", "0.png", "1.png"))
     assert not (pack.folder / "rejected.txt").exists()

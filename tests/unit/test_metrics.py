@@ -169,6 +169,11 @@ def test_sliced_wasserstein_of_a_shift_is_its_mean_length_along_a_direction(shif
     assert sliced_wasserstein(texture(x), x + shift) == pytest.approx(expected, rel=0.12)
 
 
+def test_sliced_wasserstein_takes_the_same_directions_as_in_every_version() -> None:
+    ramp = torch.linspace(-1, 1, 40 * 49).view(40, 1, 7, 7)  # distances are compared between versions
+    assert sliced_wasserstein(texture(ramp), ramp.square()) == pytest.approx(0.461537, rel=1e-4)
+
+
 def test_sliced_wasserstein_sees_less_contrast() -> None:
     x = normal(2000, 3, 7, 7)
     # along each direction a normal variable against half of it: E|q - q / 2| = E|q| / 2
@@ -199,6 +204,18 @@ def test_the_deviation_of_coverage_is_that_over_new_fakes_or_somewhat_more(near:
     ).std()
     estimated = [coverage_deviation(real, fakes(seed), known) for seed in range(100, 110)]
     assert 0.8 < sum(estimated) / len(estimated) / true.item() < 2
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+def test_the_deviation_of_coverage_is_that_of_the_plain_jackknife(spread: float) -> None:
+    real, fake = normal(60, 2), spread * normal(25, 2, seed=1)
+    known = radii(real)
+    covered = [
+        manifold_metrics(real, torch.cat([fake[:i], fake[i + 1 :]]), real_radii=known)["coverage"] for i in range(25)
+    ]
+    expected = math.sqrt(24 / 25 * sum((one - sum(covered) / 25) ** 2 for one in covered))
+    assert coverage_deviation(real, fake, known) == pytest.approx(expected, rel=1e-5)
+    assert expected > 0
 
 
 def test_spectrum_of_white_noise_is_flat() -> None:
