@@ -563,6 +563,7 @@ def test_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=need - 1))
     message = refused(data, say=said.append)
     assert "no room" in message
+    assert "67 MB free" in message
     assert "67 MB needed" in message
     assert said == [said[0]]
     assert "found 2 pictures" in said[0]
