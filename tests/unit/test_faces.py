@@ -476,6 +476,13 @@ def test_one_face(tmp_path: Path) -> None:
     assert "at least 2" in message
 
 
+def test_a_data_path_has_faces_or_not(tmp_path: Path) -> None:
+    assert faces.has_faces(put(tmp_path / "data", "a.png"))
+    assert not faces.has_faces(tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    assert not faces.has_faces(tmp_path / "empty")
+
+
 def test_missing_data_path(tmp_path: Path) -> None:
     message = refused(tmp_path / "nowhere")
     assert f"{tmp_path / 'nowhere'} does not exist" in message
@@ -707,8 +714,20 @@ def test_progress_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ticks = iter(range(0, 1000, 4))
     monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
     said: list[str] = []
-    packed(put(tmp_path / "data", *(f"{i}.png" for i in range(7))), say=said.append)
-    assert [line for line in said if line.startswith("packed")] == ["packed 3 of 7", "packed 6 of 7"]
+    updates: list[int] = []
+
+    class Bar(faces.tqdm):
+        def update(self, n: float | None = 1) -> bool | None:
+            updates.append(int(n or 0))
+            return super().update(n)
+
+    monkeypatch.setattr(faces, "tqdm", Bar)
+    data = put(tmp_path / "data", *(f"{i}.png" for i in range(7)))
+    (data / "7.png").write_bytes(b"broken")
+    pack = packed(data, say=said.append)
+    assert [line for line in said if line.startswith("packed")] == ["packed 3 of 8", "packed 6 of 8"]
+    assert f"7 faces of {SIZE}x{SIZE} pixels from {data}, packed in {pack.folder}" in said
+    assert updates == [1] * 8
 
 
 # --- processes

@@ -18,6 +18,7 @@ from gan.images import (
     save_film,
     save_morph,
     save_picture,
+    text_of,
     to_pixels,
     to_tensor,
 )
@@ -275,3 +276,18 @@ def test_a_film_of_faces_runs_as_long_as_it_says(tmp_path: Path, suffix: str, fp
             film.load()
             shown += film.info["duration"]
     assert shown == pytest.approx(1000 * 30 / fps, abs=10)
+
+
+def test_a_text_of_a_png_is_read_by_its_keyword(tmp_path: Path) -> None:
+    pixels = np.full((4, 4, 3), 9, np.uint8)
+    save_picture(pixels, tmp_path / "a.png", {"recipe": "seed 3"})
+    save_picture(pixels, tmp_path / "a.jpg", {"recipe": "seed 3"})
+    with Image.open(tmp_path / "a.png") as picture:
+        picture.save(tmp_path / "dpi.png", dpi=(90, 90))  # whose value is no text
+    assert text_of(tmp_path / "a.png", "recipe") == "seed 3"
+    assert text_of(tmp_path / "a.png", "other") is None
+    assert text_of(tmp_path / "a.jpg", "recipe") is None
+    assert text_of(tmp_path / "dpi.png", "dpi") is None
+    (tmp_path / "a.png").write_bytes(b"broken")
+    with pytest.raises(OSError, match="cannot identify"):
+        text_of(tmp_path / "a.png", "recipe")

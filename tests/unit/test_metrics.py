@@ -101,6 +101,11 @@ def test_manifold_metrics_by_hand() -> None:
     assert found["recall"] == pytest.approx(1)
 
 
+def test_who_is_exactly_at_the_edge_of_a_ball_is_in_it() -> None:
+    real, fake = torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [3.0]])  # all radii are 1; 1 and 2 are that far
+    assert manifold_metrics(real, fake, k=1) == {"precision": 0.5, "recall": 0.5, "density": 0.5, "coverage": 0.5}
+
+
 def test_manifold_metrics_tell_copies_of_one_face_from_variety(monkeypatch: pytest.MonkeyPatch) -> None:
     real, fake = normal(600, 8), normal(500, 8, seed=1)
     same = manifold_metrics(real, fake)
