@@ -899,13 +899,13 @@ def aged(pack: Pack, days: float) -> Path:
 def test_packs_not_opened_for_a_month_are_deleted_and_it_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     one, two, three = (put(tmp_path / name, "0.png", "1.png") for name in "abc")
-    first, second, other = packed(one, 16), packed(two, 24), tmp_path / "packs" / "kept"
+    first, second, other = packed(one, 16), packed(two, 24), tmp_path / "packs" / "0-kept"  # listed first
     old, young = aged(first, 31), aged(second, 29)
     del first, second  # nobody uses them any more
     other.mkdir()
     os.utime(other, (0, 0))
     pack = packed(three, say=said.append)
-    assert sorted(path.name for path in old.parent.iterdir()) == sorted([young.name, pack.folder.name, "kept"])
+    assert sorted(path.name for path in old.parent.iterdir()) == sorted([young.name, pack.folder.name, "0-kept"])
     (told,) = [line for line in said if "deleted" in line]
     assert told.startswith("deleted 1 pack that had not been opened for 30 days, ")
     assert old.name in told

@@ -26,6 +26,11 @@ def test_every_part_of_an_event_changes_all_its_numbers() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
+def test_a_stream_without_rollbacks_is_that_of_none() -> None:
+    assert stream(3, 5, "d_z").random() == stream(3, 5, "d_z", retry=0).random()
+    assert stream(3, 5, "d_z").random() == np.random.default_rng([3, 5, 0, *b"d_z"]).random()  # as in every version
+
+
 def test_streams_of_successive_steps_are_independent() -> None:
     table = np.stack([stream(0, step, "d_z").standard_normal(1000) for step in range(20)])
     correlations = np.asarray(np.corrcoef(table)) - np.eye(20)

@@ -159,6 +159,8 @@ def test_patches_are_pieces_of_their_own_image() -> None:
     steps = found - found[:, :, :1, :1]
     assert torch.equal(steps, (torch.arange(7.0)[:, None] * 10 + torch.arange(7.0)).expand(20, 2, 7, 7))
     assert len(found[:, 0, 0, 0].unique()) > 10
+    corners = patches(level[:1], 200, torch.Generator().manual_seed(0))[:, 0, 0, 0].unique()
+    assert corners.tolist() == [10 * top + left for top in range(4) for left in range(4)]
 
 
 def test_sliced_wasserstein_is_zero_for_equal_sets_in_any_order() -> None:
