@@ -51,7 +51,7 @@ TESTS = {
 BITS = ("BitAnd", "BitOr", "BitXor", "LShift", "RShift")
 """Operators that floats lack: in place of arithmetic, any test that runs the code detects them."""
 
-HANGS = 600
+HANGS = 300
 """Seconds after which a mutant's tests are stopped; it then counts as killed, since a user would notice a hang too."""
 
 COLUMNS = ["module", "operator", "occurrence", "line", "outcome", "change"]

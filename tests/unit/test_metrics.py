@@ -101,6 +101,24 @@ def test_manifold_metrics_by_hand() -> None:
     assert found["recall"] == pytest.approx(1)
 
 
+def test_manifold_metrics_are_those_of_a_plain_computation() -> None:
+    real, fake, k = normal(40, 3), 0.8 * normal(30, 3, seed=1), 3
+
+    def within(points: Tensor) -> Tensor:  # radii: the distance to the third neighbour, oneself is the first
+        return (points[:, None] - points).norm(dim=2).sort(1).values[:, k]
+
+    apart = (real[:, None] - fake).norm(dim=2)
+    in_real, in_fake = apart <= within(real)[:, None], apart <= within(fake)
+    assert manifold_metrics(real, fake, k=k) == pytest.approx(
+        {
+            "precision": in_real.any(0).float().mean().item(),
+            "recall": in_fake.any(1).float().mean().item(),
+            "density": in_real.sum().item() / k / 30,
+            "coverage": in_real.any(1).float().mean().item(),
+        }
+    )
+
+
 def test_who_is_exactly_at_the_edge_of_a_ball_is_in_it() -> None:
     real, fake = torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [3.0]])  # all radii are 1; 1 and 2 are that far
     assert manifold_metrics(real, fake, k=1) == {"precision": 0.5, "recall": 0.5, "density": 0.5, "coverage": 0.5}
