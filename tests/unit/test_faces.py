@@ -412,11 +412,17 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("copies", "said"), [(4, False), (5, True)])
-def test_equal_checksums_are_duplicates_if_more_than_chance_makes(tmp_path: Path, copies: int, said: bool) -> None:
+def test_equal_checksums_are_duplicates_if_more_than_chance_makes(
+    tmp_path: Path, copies: int, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = Path("zoo")  # after "synthetic"
+    data.mkdir()
     n = 200_000  # of so many different faces, 4.66 pairs have the same checksum
     hashes = np.concatenate([np.arange(n - copies), np.zeros(copies)]).astype(np.uint32)
     told = list[str]()
-    faces._describe(Pack(np.zeros((n, 1, 1, 1), np.uint8), hashes, 0, tmp_path), tmp_path, told.append)
+    faces._describe(Pack(np.zeros((n, 1, 1, 1), np.uint8), hashes, 0, tmp_path), data, told.append)
+    assert told[0] == f"200,000 faces of 1x1 pixels from zoo, packed in {tmp_path}"
     assert ("exact duplicates of other faces: 5" in told) == said
     assert len(told) == (3 if said else 1)
 
@@ -961,8 +967,15 @@ def test_what_a_killed_process_left_of_a_pack_is_deleted_after_a_month(tmp_path:
         (path / "faces.npy").write_bytes(b"half")
         then = time.time() - days * 86_400
         os.utime(path, (then, then))
-    packed(two)
+    said: list[str] = []
+    packed(two, say=said.append)
     assert [path.exists() for path in left] == [False, True]
+    assert any(line.startswith("deleted 1 pack that ") and f"{left[0]} (unfinished)" in line for line in said)
+    os.utime(left[1], (0, 0))
+    os.utime(folder, (0, 0))
+    packed(two, say=said.append)
+    assert not folder.exists()
+    assert any(line.startswith("deleted 2 packs that ") for line in said)
 
 
 def test_old_packs_that_cannot_be_deleted_stop_nothing(tmp_path: Path) -> None:

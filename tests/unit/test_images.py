@@ -237,6 +237,9 @@ def test_a_film_leaves_pictures_out_that_were_cut_short(tmp_path: Path) -> None:
     files[0].write_bytes(b"")
     files[3].write_bytes(files[3].read_bytes()[:-30])
     assert alike(files) == files[1:]
+    save_picture(np.zeros((4, 4, 3), np.uint8), files[2])
+    assert alike(files) == [files[1], files[3]]
+    save_picture(np.full((8, 8, 3), 100, np.uint8), files[2])
     assert save_film(files, tmp_path / "film.gif") == 2
     with pytest.raises(OSError, match="none of its pictures"):
         save_film(files[:1], tmp_path / "none.gif")
