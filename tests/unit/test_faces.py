@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from config import DataError
+from config import SYNTHETIC, DataError
 from gan.data import faces, pictures
 from gan.data.faces import Pack, open_pack
 
@@ -480,6 +480,13 @@ def test_one_face(tmp_path: Path) -> None:
     message = refused(put(tmp_path / "data", "0.png"))
     assert "only one face" in message
     assert "at least 2" in message
+
+
+def test_synthetic_faces_are_packed_by_their_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faces.synthetic, "FACES", 5)
+    pack = open_pack(SYNTHETIC, 16, tmp_path, num_workers=1, say=silent)
+    expected = [faces.synthetic.draw(seed, 16)[0] for seed in range(5)]
+    np.testing.assert_array_equal(pack.pixels, expected)
 
 
 def test_a_data_path_has_faces_or_not(tmp_path: Path) -> None:
