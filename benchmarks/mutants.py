@@ -38,12 +38,7 @@ TESTS = {
     "gan/training/losses.py": ("unit/test_losses.py", "unit/test_plan.py"),
     "gan/images.py": ("unit/test_images.py", "unit/test_monitor.py", "unit/test_sampling.py"),
     "gan/checkpoint.py": ("unit/test_checkpoint.py", "unit/test_old_formats.py", "e2e/test_attacks.py"),
-    "gan/data/faces.py": (
-        "unit/test_synthetic.py",
-        "unit/test_faces.py",
-        "e2e/test_attacks.py",
-        "torture/test_writes.py",
-    ),
+    "gan/data/faces.py": ("unit/test_faces.py", "e2e/test_attacks.py", "torture/test_writes.py"),
     "gan/quality/metrics.py": ("unit/test_metrics.py", "unit/test_evaluation.py"),
 }
 """Modules and their own tests, the fastest first; whole trainings, which detect many faults too, are left out."""
