@@ -31,6 +31,7 @@ from gan.quality.sampling import Sampler
 
 GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
 FILMED = 64  # maximum number of faces that a film goes through
+RECOLOURED = 4  # number of faces whose colour is changed without a progress bar
 
 
 def generate(config: GenerateConfig) -> None:
@@ -107,7 +108,8 @@ def mover(sampler: Sampler, learned: Sequence[str], config: GenerateConfig) -> M
     def move(latents: torch.Tensor) -> torch.Tensor:
         latents = found.move(latents, sliders) if sliders else latents
         for column, code in codes:
-            latents = found.recolour(sampler, latents, column, code)
+            faces = bar("recolouring", len(latents), latents, RECOLOURED)
+            latents = torch.cat([found.recolour(sampler, latent[None], column, code) for latent in faces])
         return latents
 
     return move
@@ -242,10 +244,10 @@ def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> No
         print(f"{counted(frames, 'single face')} in {config.outdir}")
 
 
-def bar(what: str, total: int, faces: Any = None) -> tqdm:
-    """Return a progress bar, which is shown only in a terminal and for more than 8 batches."""
-    quick = total <= 8 * sampling.BATCH
-    return tqdm(faces, desc=what, total=total, unit="face", disable=quick or not sys.stderr.isatty(), leave=False)
+def bar(what: str, total: int, faces: Any = None, quick: int = 8 * sampling.BATCH) -> tqdm:
+    """Return a progress bar, which is shown only in a terminal and for more than `quick` faces."""
+    hidden = total <= quick or not sys.stderr.isatty()
+    return tqdm(faces, desc=what, total=total, unit="face", disable=hidden, leave=False)
 
 
 def timelapse(run: Path, path: Path) -> None:
@@ -297,8 +299,7 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """Run `python generate.py`."""
     check_used(config, typed)
     if config.timelapse is not None:
-        film = config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp"
-        timelapse(config.timelapse, film)
+        timelapse(config.timelapse, config.gen_img if "gen_img" in typed else config.timelapse / "timelapse.webp")
     else:
         if config.morph is not None and "gen_img" not in typed:
             config = dataclasses.replace(config, gen_img=Path("morph.webp"))

@@ -4,7 +4,8 @@ The directions are found from generated samples alone; the user needs no labels.
 attribute of a sample from its latent. Its coefficients are the direction of the attribute, after the directions of the
 other attributes are projected out (Shen et al. 2020, "Interpreting the latent space of GANs for semantic face
 editing"). Lightness and warmth are measured on pixels, and colours are predicted by the network that labels faces. The
-turn of a face is the first principal component of the differences between faces and their mirror images.
+turn of a face is the first principal component of the differences between faces and their mirror images. Where a
+colour is not reached along its direction, gradient descent on the latent goes on from there.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, normalize
+from torch.nn.functional import avg_pool2d, cross_entropy, normalize, pad
 
 from config import DIRECTIONS
-from gan import checkpoint
+from gan import checkpoint, device
 from gan.classes import one_of
 from gan.quality import colours
 from gan.quality.features import sized
@@ -27,8 +28,12 @@ from gan.quality.sampling import Sampler
 SAMPLES = 2048  # samples in the regression
 SLIDERS = "light", "warm", "turn"  # -1 is darker, colder, to the left; 1 is lighter, warmer, to the right
 REACH = 0.4  # distance to the end of a slider, as a multiple of the latent's norm
-FARTHEST, STEPS = 1.2, 9  # the largest such distance for a new colour, and the number of steps tried up to there
+FARTHEST, STEPS = 0.6, 5  # the largest such distance for a new colour, and the number of steps tried up to there
 SURE = 0.5  # the first step at which the new colour is more probable than this is taken
+DESCENTS, RATE = 80, 0.1  # gradient steps where no step is sure, and Adam's learning rate
+MARGIN = 2.0  # the log odds of the new colour at which they end
+SHIFT = 5  # pixels by which a face is shifted at most in each of them, so that the network is not merely deceived
+LAYOUT, COARSE = 12.0, 4  # weight of the change in squares of so many pixels
 DOUBTFUL = 0.05  # directions whose singular value is below this fraction of the largest are not projected out
 LEAST = 0.1  # the fraction of a direction that has to be left when the others are projected out
 SQUARES = 12  # rows and columns of squares in which a face is compared with its mirror image
@@ -58,7 +63,7 @@ class Directions:
     def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int) -> Tensor:
         """Move latents (N, nz) only as far as it takes to change a colour, given by the column and code of `code`.
 
-        If the colour is not reached within `FARTHEST`, the step at which it is most probable is taken.
+        If the colour is not reached within `FARTHEST`, gradient descent goes on from there, for seconds a face.
         """
         quick = dataclasses.replace(sampler, batch=STEPS)  # one face per batch, so a result depends on its latent alone
         start = sum(len(names) - 1 for names in self.guesser.vocabulary[:column])
@@ -70,8 +75,47 @@ class Directions:
             faces = np.concatenate(list(quick.draw(way)))
             likely = self.guesser.extractor(faces)[:, start:end].softmax(1)[:, code - 1]
             reached = likely > SURE
-            found.append(way[int(reached.float().argmax() if reached.any() else likely.argmax())])
+            if reached.any():
+                found.append(way[int(reached.float().argmax())])
+            else:
+                found.append(self._descend(sampler, way[:1], way[-1:], column, code)[0])
         return torch.stack(found)
+
+    def _descend(self, sampler: Sampler, before: Tensor, start: Tensor, column: int, code: int) -> Tensor:
+        """Change the colour of the face of a latent `before` (1, nz) by gradient descent from `start` (1, nz).
+
+        The face's other colours, and its coarse pixels, are held.
+        """
+        widths, random = [len(names) - 1 for names in self.guesser.vocabulary], np.random.default_rng(0)
+
+        def face(latent: Tensor) -> Tensor:
+            with device.autocast(sampler.device, sampler.precision):
+                return sampler.generator(latent).float().expand(-1, 3, -1, -1)
+
+        with torch.no_grad():
+            first = face(before.to(sampler.device))
+            colours = [logits.softmax(1) for logits in self.guesser.logits(first).split(widths, 1)]
+        colours[column] = torch.zeros_like(colours[column])
+        colours[column][:, code - 1] = 1
+        latent = start.to(sampler.device, copy=True).requires_grad_()
+        optimizer = torch.optim.Adam([latent], lr=RATE)
+        for _ in range(DESCENTS):
+            now = face(latent)
+            down, right = random.integers(0, 2 * SHIFT + 1, 2)
+            size = now.shape[-1]
+            shifted = pad(now, [SHIFT] * 4, "reflect")[:, :, down : down + size, right : right + size]
+            logits = self.guesser.logits(shifted).split(widths, 1)
+            likely = logits[column].softmax(1)[0, code - 1]
+            if likely.logit() > MARGIN:
+                break
+            layout = (avg_pool2d(now, COARSE) - avg_pool2d(first, COARSE)).square().mean()
+            seen = [cross_entropy(some, asked) for some, asked in zip(logits, colours, strict=True)]
+            optimizer.zero_grad()
+            (torch.stack(seen).sum() + LAYOUT * layout).backward()
+            optimizer.step()
+            with torch.no_grad():
+                latent.copy_(_as_long(latent, before.to(sampler.device)))
+        return latent.detach().cpu()
 
     def knows(self, name: str, colour: str) -> bool:
         """Return whether there is a direction for a colour of `name`, hair or eyes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from config import COLOURS, Vocabulary
 from gan import checkpoint, device
+from gan.images import to_tensor
 from gan.quality.damage import Residual, shrink
-from gan.quality.features import Extractor, shipped, sized
+from gan.quality.features import Extractor, resized, shipped
 
 WIDTHS = 48, 64, 96, 128  # channels at 1/2, 1/4, 1/8 and 1/16 of the face's size
 
@@ -48,11 +50,16 @@ class Colours(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Guesser:
-    """Predicts labels; a face stays unlabelled in a column if its probability is below the column's `least`."""
+    """Predicts labels; a face stays unlabelled in a column if its probability is below the column's `least`.
+
+    `logits` maps faces (N, 3, S, S) in [-1, 1] to those of all columns, (N, C), with gradients; `extractor` computes
+    the same from pixels.
+    """
 
     vocabulary: Vocabulary
     least: tuple[float, ...]
     extractor: Extractor
+    logits: Callable[[Tensor], Tensor]
 
     def __call__(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Map pixels (N, S, S, C) uint8 to codes as in `gan.classes` and their probabilities, (N, K) each."""
@@ -76,5 +83,9 @@ def load(on: torch.device, path: Path = COLOURS) -> Guesser:
     checkpoint.load_weights(network, content["colours"], "network", path)
     network = device.place(network, on).requires_grad_(False)
     width = sum(len(names) - 1 for names in content["vocabulary"])
-    guess = Extractor("colours", width, lambda pixels: torch.cat(network(sized(pixels)), 1), on)
-    return Guesser(content["vocabulary"], tuple(content["least"]), guess)
+
+    def logits(faces: Tensor) -> Tensor:
+        return torch.cat(network(resized(faces)), 1)
+
+    extractor = Extractor("colours", width, lambda pixels: logits(to_tensor(pixels.expand(-1, -1, -1, 3))), on)
+    return Guesser(content["vocabulary"], tuple(content["least"]), extractor, logits)

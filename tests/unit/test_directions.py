@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from config import RELEASED, ConfigError, ModelConfig
+from gan import images
 from gan.play import directions
 from gan.play.directions import Directions
 from gan.quality import sampling
@@ -34,11 +35,11 @@ class Known(nn.Module):
         return (faces + 0.1 * z[:, 2, None, None, None] * x).clamp(-1, 1)
 
 
-def greenness(pixels: np.ndarray) -> Tensor:
-    """Return logits of a face (N, S, S, 3) being green or not, (N, 2)."""
-    means = torch.from_numpy(pixels.mean((1, 2), dtype=np.float32))
-    green = means[:, 1] - 0.5 * (means[:, 0] + means[:, 2])
-    return torch.stack([green, -green], 1)
+def greenness(faces: Tensor) -> Tensor:
+    """Return logits of faces (N, 3, S, S) in [-1, 1] being green or not, (N, 2)."""
+    red, green, blue = (127.5 * faces.mean((2, 3))).unbind(1)
+    found = green - 0.5 * (red + blue)
+    return torch.stack([found, -found], 1)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +49,8 @@ def known() -> Sampler:
 
 @pytest.fixture(scope="module")
 def found(known: Sampler) -> Directions:
-    green = Guesser(
-        (("hair", "green", "blue"),), (0.0,), Extractor("green", 2, lambda faces: greenness(faces.numpy()), CPU)
-    )
-    return directions.find(known, guesser=green)
+    extractor = Extractor("green", 2, lambda pixels: greenness(images.to_tensor(pixels)), CPU)
+    return directions.find(known, guesser=Guesser((("hair", "green", "blue"),), (0.0,), extractor, greenness))
 
 
 def test_each_slider_is_the_number_of_the_latent_that_makes_it(found: Directions) -> None:
@@ -88,7 +87,7 @@ def test_a_slider_moves_what_it_is_called_after_and_keeps_lengths(known: Sampler
     )
     assert ((after - before)[:, 0] > 0.1).all()
     assert ((after - before)[:, 1].abs() < 0.05).all()
-    dark, light = (greenness(np.concatenate(list(known.draw(some))))[:, 0] for some in (darker, lighter))
+    dark, light = (found.guesser.extractor(next(known.draw(some)))[:, 0] for some in (darker, lighter))
     assert (light - dark).abs().median() < 2  # of 255
     assert torch.equal(
         found.move(latents, {}), torch.nn.functional.normalize(latents, dim=1) * latents.norm(dim=1, keepdim=True)
@@ -134,6 +133,26 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
     blue = recoloured[sure[:, column] == code]
     assert len(blue) > 0
     torch.testing.assert_close(found.recolour(sampler, blue[:1], column, code), blue[:1])
+
+
+def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_the_rest() -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    found = directions.of(sampler)
+    latents = sampler.latents([9100, 9101, 9102, 9103]).cpu()
+    before = next(sampler.draw(latents))
+    column, code = found.code("eyes", "gray")
+    farthest = latents + directions.FARTHEST * latents.norm(dim=1, keepdim=True) * found.colours[column][code - 1]
+    recoloured = found.recolour(sampler, latents, column, code)
+    torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
+    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
+        np.concatenate([before, *(next(sampler.draw(some)) for some in (farthest, recoloured))])
+    )
+    (hair, was), (_, on_the_line), (hair_after, now) = codes.reshape(3, 4, 2).transpose(0, 2, 1)
+    assert not (was == code).any()
+    assert not (on_the_line == code).any()
+    assert (now == code).sum() >= 3
+    assert (hair_after == hair).sum() >= 3
+    assert torch.equal(found.recolour(sampler, latents[3:], column, code)[0], recoloured[3])  # the same each time
 
 
 def test_an_unknown_colour_is_one_line(found: Directions) -> None:
