@@ -89,8 +89,7 @@ def prepared(
         "manifest": manifest,
         "labels": labels,
     }
-    page = cleaning_report.page(result, candidates, pixels, rows)
-    write_text(config.report, page)
+    write_text(config.report, cleaning_report.page(result, candidates, pixels, rows))
     write_json(config.report.with_suffix(".json"), result)
     tell(config, result)
 
@@ -161,13 +160,9 @@ def spread(
 ) -> Iterator[T]:
     """Run a function on chunks of pictures in several processes, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
-    with (
-        contextlib.closing(in_processes(function, work, workers or os.cpu_count() or 1)) as done,
-        tqdm(desc=what, total=len(pictures), unit=" pictures", disable=None) as bar,
-    ):
-        for (some, _), result in zip(work, done, strict=True):
+    with contextlib.closing(in_processes(function, work, workers or os.cpu_count() or 1)) as done:
+        for _, result in zip(in_lots(pictures, what, " pictures", CHUNK), done, strict=True):
             yield result
-            bar.update(len(some))
 
 
 def select(
@@ -227,19 +222,21 @@ def guessed(
             columns = zip(guesser.vocabulary, code.tolist(), chance.tolist(), strict=True)
             of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
             found[name] = {column: of[column] for column in config.labels}
-    known = rows_in(config.out / MANIFEST) or {}
+    known, table = rows_in(config.out / MANIFEST) or {}, config.out / FILE
+    before = table.read_bytes() if table.is_file() else b""
+    earlier = csv.DictReader(io.StringIO(before.decode()))
     lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
-    others = {name: line for name, line in labelled_before(config).items() if name in known and name not in lines}
+    rest = known.keys() - lines.keys()
+    others = {row["file"]: [row.get(column, "") for column in config.labels] for row in earlier if row["file"] in rest}
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [["file", *config.labels], *([name, *line] for name, line in sorted((others | lines).items()))]
     )
-    table, content = config.out / FILE, text.getvalue().encode()
+    content = text.getvalue().encode()
     try:
-        before = table.read_bytes() if table.is_file() else content
         # The manifest names the table before it is written, so that it is known as ours even if this is interrupted.
         own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "source": ""}
-        own |= {} if before == content else {"before": hashlib.sha256(before).hexdigest()}
+        own |= {} if before in (b"", content) else {"before": hashlib.sha256(before).hexdigest()}
         write_json(config.out / MANIFEST, list((known | {FILE: own}).values()))
         with replacing(table) as temporary:
             temporary.write_bytes(content)
@@ -254,15 +251,6 @@ def guessed(
     if others:
         show(f"{len(others):7,} faces of earlier calls keep theirs")
     return found
-
-
-def labelled_before(config: PrepareConfig) -> dict[str, list[str]]:
-    """Return the labels that an earlier call wrote, by file, in the columns of this call."""
-    table = config.out / FILE
-    if not table.is_file():
-        return {}
-    with table.open(newline="", encoding="utf-8") as file:
-        return {row["file"]: [row.get(column, "") for column in config.labels] for row in csv.DictReader(file)}
 
 
 def is_ours(table: Path, manifest: Path) -> bool:
@@ -286,11 +274,11 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: Prepare
     return metrics.radii(found, cleaning.NEAREST).numpy()
 
 
-def in_lots(things: Sequence[T], what: str, unit: str) -> Iterator[Sequence[T]]:
-    """Yield batches of 256 items, with a progress bar."""
+def in_lots(things: Sequence[T], what: str, unit: str, size: int = 256) -> Iterator[Sequence[T]]:
+    """Yield batches of `size` items, with a progress bar."""
     with tqdm(desc=what, total=len(things), unit=unit, disable=None) as bar:
-        for start in range(0, len(things), 256):
-            some = things[start : start + 256]
+        for start in range(0, len(things), size):
+            some = things[start : start + size]
             yield some
             bar.update(len(some))
 

@@ -239,7 +239,9 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
     Also return the pixels, at 96x96 in RGB, of the candidates that have a digest.
     """
     found: list[tuple[Candidate, bytes]] = []
-    with warnings.catch_warnings():
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # `_inspect` checks it before decoding
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        stack.callback(setattr, Image, "MAX_IMAGE_PIXELS", limit)
         warnings.simplefilter("ignore")
         for picture in pictures:
             try:
@@ -251,7 +253,10 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
 
 
 def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidate, bytes]]:
-    with _opened(picture) as image:
+    file = source(picture.path, picture.member)
+    if isinstance(file, Path) and (length := file.stat().st_size) > LARGEST_MEMBER:
+        raise ValueError(f"{length / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
+    with Image.open(file, formats=FORMATS) as image:
         width, height = image.size
         if width * height > MOST_PIXELS:
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
@@ -287,19 +292,6 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         rgb = red, green, blue
         face = Candidate(picture, kind, why, size, box, digest, hashes, brightness, rgb, animated, faults)
         yield face, small.tobytes()
-
-
-@contextlib.contextmanager
-def _opened(picture: Picture) -> Iterator[Image.Image]:
-    file = source(picture.path, picture.member)
-    if isinstance(file, Path) and (size := file.stat().st_size) > LARGEST_MEMBER:
-        raise ValueError(f"{size / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # the caller checks it before decoding
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            yield image
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
 
 
 def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], config: PrepareConfig) -> dict[str, str]:
@@ -361,12 +353,10 @@ def check_cascade(path: Path) -> None:
         raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
     if not path.is_file():
         raise DataError(f"--detect={path} does not exist; {where}")
-    try:
-        empty = _detector(str(path)).empty()
-    except (cv2.error, SystemError, OSError, ValueError):
-        empty = True
-    if empty:
-        raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {where}")
+    with contextlib.suppress(cv2.error, SystemError, OSError, ValueError):
+        if not _detector(str(path)).empty():
+            return
+    raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {where}")
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,7 +13,6 @@ from gan.data.cleaning import KINDS, Candidate, name_of, thumbnail
 
 TITLE = "<title>Faces prepared</title>"
 SHOWN = 24  # maximum number of thumbnails of each kind
-DUPLICATES = "duplicate", "near_duplicate"
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -51,7 +50,7 @@ small, .quiet { color: #666; }
 <figure title="{{ face.picture.about }}">
 {%- for image in images %}<img alt="" src="data:image/jpeg;base64,{{ image }}">{% endfor %}
 <figcaption>{{ face.picture.about }}
-{%- if face.why %}<br><small>{{ "a copy of " if face.kind in duplicates }}{{ face.why }}</small>{% endif %}
+{%- if face.why %}<br><small>{{ "a copy of " if "duplicate" in face.kind }}{{ face.why }}</small>{% endif %}
 </figcaption></figure>
 {% endfor %}
 </div>
@@ -84,7 +83,7 @@ def page(
 
     def images(place: int) -> Iterator[str]:
         face = candidates[place]
-        for i in (place, indices.get(id(face.original)) if face.kind in DUPLICATES else None):
+        for i in (place, indices.get(id(face.original)) if "duplicate" in face.kind else None):
             if i is not None and i in rows:
                 yield base64.b64encode(thumbnail(pixels[rows[i]])).decode()
 
@@ -95,7 +94,8 @@ def page(
             some = places[:: max(1, len(places) // SHOWN)][:SHOWN]
             cells = [(candidates[i], list(images(i))) for i in some]
             groups[kind] = {"number": len(places), "cells": cells, "more": len(places) - len(some)}
-    sides = [min(face.size) for face in candidates if not face.kind]
+    shorter = [min(face.size) for face in candidates if not face.kind]
+    sides = np.percentile(shorter, [0, 50, 100]).astype(int).tolist() if shorter else []
     files = {name_of(face): i for i, face in enumerate(candidates) if not face.kind}
     labels: dict[str, dict[str, Any]] = {}
     for name, guesses in result["labels"].items():
@@ -104,13 +104,5 @@ def page(
             group["number"] += 1
             if len(group["images"]) < SHOWN:
                 group["images"] += list(images(files[name]))[:1]
-    known = {
-        "labels": dict(sorted(labels.items())),
-        "title": TITLE,
-        "kinds": KINDS,
-        "duplicates": DUPLICATES,
-        "groups": groups,
-        "sides": np.percentile(sides, [0, 50, 100]).astype(int).tolist() if sides else [],
-        "number": "{:,}".format,
-    }
-    return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(result, **known)
+    known = {"title": TITLE, "kinds": KINDS, "groups": groups, "sides": sides, "labels": dict(sorted(labels.items()))}
+    return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(result, **known, number="{:,}".format)

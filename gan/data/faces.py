@@ -95,8 +95,7 @@ class Pack:
 
         Returns the indices of the training faces and of the held-out faces, int64, ascending.
         """
-        share = holdout if self.many else 0.0
-        held = self.hashes < share * 2.0**32
+        held = self.hashes < (holdout if self.many else 0.0) * 2.0**32
         return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)
 
 
@@ -237,16 +236,15 @@ def _find(data_path: Path) -> list[Listed]:
     if torchvision_data.is_dataset(data_path):
         name, folder = torchvision_data.split(data_path)
         return [(name, 0, 0), *_below(folder, ("",))]
-    root = str(data_path)
     try:
-        is_folder = stat.S_ISDIR(os.stat(root).st_mode)
+        is_folder = stat.S_ISDIR(os.stat(data_path).st_mode)
     except OSError as error:
         what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
         raise DataError(f"{data_path} {what}; expected a folder of pictures or a zip; {GIVE}") from error
     if not is_folder:
         if data_path.suffix.lower() != ".zip":
             raise DataError(f"{data_path} is a file but not a zip; expected a folder of pictures or a zip; {GIVE}")
-        return [_listed(root, data_path.name)]
+        return [_listed(str(data_path), data_path.name)]
     return _below(data_path, (*SUFFIXES, ".zip"))
 
 
@@ -344,11 +342,13 @@ def _make_pack(
         with unfinished_beside(folder) as unfinished:
             hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
             rejected += broken
-            if len(hashes) < 2:
-                raise _too_few(len(hashes), rejected, data_path, folder)
-            np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
+            few = len(hashes) < 2
+            listing = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
             if rejected:
-                _write_rejected(unfinished / "rejected.txt", rejected)
+                listing.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
+            if few:
+                raise _too_few(len(hashes), rejected, data_path, listing)
+            np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
             about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
             (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
             _put_in_place(unfinished, folder)
@@ -361,21 +361,15 @@ def _make_pack(
         torchvision_data.open_dataset.cache_clear()
 
 
-def _too_few(faces: int, rejected: list[Rejected], data_path: Path, folder: Path) -> DataError:
-    """Return the error for a data path with too few faces, after writing a list of the rejected files."""
+def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listing: Path) -> DataError:
+    """Return the error for a data path with too few faces; the file `listing` names the rejected ones, if any."""
     if not rejected:
         return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
-    listing = folder.with_name(f"{folder.name}-rejected.txt")
-    _write_rejected(listing, rejected)
     name, why = rejected[0]
     return DataError(
         f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
         f"at least 2; the first: {name} ({why}); {listing} lists all; repair them or {GIVE}"
     )
-
-
-def _write_rejected(path: Path, rejected: list[Rejected]) -> None:
-    path.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:

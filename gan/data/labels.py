@@ -26,8 +26,7 @@ Labels = tuple[Vocabulary, np.ndarray]
 
 def labels_of(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Labels | None:
     """Return the labels of a pack's faces; see `read` and `learned`."""
-    texts = read(pack, data_path, wanted, say)
-    return None if texts is None else learned(texts, np.arange(len(pack.hashes)), data_path, wanted, say)
+    return learned(read(pack, data_path, wanted, say) or {}, np.arange(len(pack.hashes)), data_path, wanted, say)
 
 
 Texts = dict[str, list[str]]
@@ -133,9 +132,8 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
         if wanted:
             raise
         return None
-    folders = [
-        name.split("/")[0] if "/" in name and not name.split("/")[0].lower().endswith(".zip") else "" for name in names
-    ]
+    heads = [name.split("/")[0] if "/" in name else "" for name in names]
+    folders = ["" if head.lower().endswith(".zip") else head for head in heads]
     sizes = Counter(folders)
     if len(sizes) < 2 or (not wanted and ("" in sizes or min(sizes.values()) < LEAST)):
         return None

@@ -227,8 +227,7 @@ class Portrait:
         edge = self.fringe()
         self.fill(moved(np.concatenate([self.crown(), edge]), self.turn * 0.3, 2.8), self.skin_dark)
         self.features()
-        for side in (-1, 1):
-            self.eye(side)
+        self.both(self.eye)
         if self.shown.glasses:
             self.glasses()
         self.front_hair(edge)
@@ -431,8 +430,7 @@ class Portrait:
             self.fill(p, color)
 
         u = np.arange(-8, 9) / 8
-        above = np.stack([x + side * across * u, outline(u, True)], 1)
-        below = np.stack([x + side * across * u, outline(u, False)], 1)
+        above, below = (np.stack([x + side * across * u, outline(u, up)], 1) for up in (True, False))
         self.fill(np.concatenate([above, below[::-1]]), (253, 252, 254))
         self.fill(np.concatenate([above, moved(above[::-1], 0, 2.6)]), (214, 212, 232))
 

@@ -13,7 +13,6 @@ import inspect
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,8 @@ def split(data_path: Path) -> tuple[str, Path]:
     Raises:
         DataError: the path is not of the form torchvision:NAME:FOLDER, or there is no such folder.
     """
-    _, _, rest = str(data_path).partition(":")
-    name, colon, root = rest.partition(":")
-    if not (name and colon and root):
+    name, _, root = str(data_path).removeprefix(PREFIX).partition(":")
+    if not (name and root):
         raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, such as torchvision:MNIST:FOLDER")
     folder = Path(os.path.expanduser(root))
     if not os.path.isdir(folder):
@@ -56,8 +54,8 @@ def open_dataset(data_path: Path) -> Any:
     name, root = split(data_path)
     import torchvision.datasets
 
-    named = {n: getattr(torchvision.datasets, n) for n in torchvision.datasets.__all__ if n not in NO_SETS}
-    kinds = {n: kind for n, kind in named.items() if isinstance(kind, type)}
+    known: dict[str, Any] = dict(inspect.getmembers(torchvision.datasets, inspect.isclass))
+    kinds = {n: kind for n, kind in known.items() if n not in NO_SETS}
     if name in ("ImageFolder", "DatasetFolder"):
         raise DataError(f"{data_path}: class folders are read without torchvision: --data_path={root}")
     if name not in kinds:
@@ -73,7 +71,13 @@ def open_dataset(data_path: Path) -> Any:
             )
     try:
         root = root.resolve()
-        with _elsewhere() if name == "LSUN" else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if name == "LSUN":  # torchvision caches its keys in the current folder, and trusts old caches
+                empty = stack.enter_context(tempfile.TemporaryDirectory())
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", ResourceWarning)  # torchvision does not close the cache files
+                stack.callback(os.chdir, Path.cwd())
+                os.chdir(empty)
             dataset = kinds[name](str(root), **options)
         len(dataset)
         return dataset
@@ -89,28 +93,14 @@ def open_dataset(data_path: Path) -> Any:
         ) from error
 
 
-@contextlib.contextmanager
-def _elsewhere() -> Iterator[None]:
-    """Work in an empty folder, because torchvision caches LSUN's keys in the current one and trusts old caches."""
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # torchvision does not close the cache files
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(here)
-
-
 def classes_of(data_path: Path) -> list[str] | None:
     """Return the class of each picture of a dataset, or None if it has no classes."""
     dataset = open_dataset(data_path)
-    names, targets = getattr(dataset, "classes", None), getattr(dataset, "targets", None)
-    if names is None or targets is None or len(targets) != len(dataset):
-        return None
-    with contextlib.suppress(TypeError, ValueError, RuntimeError, IndexError):  # targets need not be numbers
-        given = [names[int(target)] for target in targets]
-        return [str(name[0] if isinstance(name, (tuple, list)) else name) for name in given]
+    # It may have no classes or no targets, and targets need not be numbers.
+    with contextlib.suppress(AttributeError, TypeError, ValueError, RuntimeError, IndexError):
+        given = [dataset.classes[int(target)] for target in dataset.targets]
+        if len(given) == len(dataset):
+            return [str(name[0] if isinstance(name, (tuple, list)) else name) for name in given]
     return None
 
 
