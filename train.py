@@ -44,7 +44,6 @@ from gan.training.step import (
     weighted_wholeness,
 )
 from gan.watching import health, tensorboard_log
-from gan.watching.curves import Curves
 from gan.watching.monitor import Monitor
 
 LOG_EVERY, SAVE_SECONDS = 50, 120.0  # steps between rows of log.jsonl, and seconds between saves of latest.pt
@@ -65,7 +64,7 @@ def train(
     update of the averaged generator.
     """
     config, ranks, n = run.config, run.ranks, run.config.batch_size
-    networks, memory = WrappedNetworks.of(run, state), Memory(run, state, monitor)
+    networks, memory = WrappedNetworks.of(run, state), Memory()
     roll_back, debug_file = RollBack(run, state, monitor), DebugFile(config.debug_file if ranks.first else None)
     saved = time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
@@ -200,11 +199,8 @@ def run_until_stopped(ready: Ready) -> None:
     state.cycle = dataclasses.replace(state.cycle, seconds=state.cycle.seconds - prepared)
     ends = None if config.budget is None else state.cycle.seconds + 60 * config.budget
     shown, faces = run.folder if run.ranks.first else None, len(ready.batches)
-
-    def diagnose(curves: Curves, over: bool) -> health.Diagnosis:
-        return health.diagnose(curves, config, faces, run.folder, over)
-
-    monitor = Monitor(shown, samples, faces, config.epochs, first, ready.seconds, ends, outputs, diagnose)
+    display = outputs, lambda curves, over: health.diagnose(curves, config, faces, run.folder, over)
+    monitor = Monitor(shown, samples, faces, config.epochs, first, ready.seconds, ends, *display)
     examples = images.grid(ready.batches.pack.pixels[ready.batches.chosen[:BATCH]])
     for output in outputs:
         output.picture("faces", "Faces it learns from", examples, first)

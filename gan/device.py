@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from config import ConfigError, Precision
 
-C = TypeVar("C", bound=Callable[..., Any])
 M = TypeVar("M", bound=nn.Module)
 
 NO_MEMORY = (
@@ -196,8 +195,7 @@ class Adam(torch.optim.Adam):
 
 def adam(parameters: Any, lr: float, betas: tuple[float, float], device: torch.device) -> torch.optim.Adam:
     """Create an Adam optimizer, fused into one kernel if torch has one for `device`."""
-    fused = device.type in ("cpu", "cuda", "mps", "xpu")
-    return Adam(parameters, lr, betas, fused=fused or None)
+    return Adam(parameters, lr, betas, fused=device.type in ("cpu", "cuda", "mps", "xpu") or None)
 
 
 def lay_out(optimizer: torch.optim.Optimizer) -> None:
@@ -209,12 +207,6 @@ def lay_out(optimizer: torch.optim.Optimizer) -> None:
         for name in ("exp_avg", "exp_avg_sq"):
             if kept[name].stride() != parameter.stride():
                 kept[name] = torch.empty_like(parameter, requires_grad=False).copy_(kept[name])
-
-
-def drop_unfinished(optimizer: torch.optim.Optimizer) -> None:
-    """Delete incomplete Adam state, left where a first step ran out of memory; the next step creates it again."""
-    for parameter in [parameter for parameter, kept in optimizer.state.items() if "exp_avg_sq" not in kept]:
-        del optimizer.state[parameter]
 
 
 def has_room(device: torch.device, size: int) -> bool:
@@ -244,14 +236,8 @@ def enough_memory(otherwise: str) -> Iterator[None]:
         raise ConfigError(otherwise) from error
 
 
-def failed_to_compile(error: BaseException) -> bool:
-    """Return whether `error` comes from torch's compiler, for example because no C++ compiler is installed."""
-    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
-
-
 def out_of_memory(error: BaseException) -> bool:
     """Return whether `error` says that a device, including the CPU, is out of memory."""
-    text = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in text for words in NO_MEMORY)
+        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
     )

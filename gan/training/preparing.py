@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig, Vocabulary
+from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, latent
-from gan.classes import NONE, Classes
 from gan.command_line import show
 from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
@@ -28,7 +27,6 @@ from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
 from gan.training import plan
-from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.sittings import new_folder, resumed, starting_from
 from gan.watching import health, run_report, tensorboard_log, visdom_page
@@ -48,13 +46,7 @@ class Faces:
     all_training: np.ndarray
     all_held_out: np.ndarray
     chosen: np.ndarray | None = None
-    vocabulary: Vocabulary = ()
     codes: np.ndarray | None = None  # classes of each face of the pack, see `gan.classes`
-
-    @property
-    def classes(self) -> Classes:
-        """The classes of the faces to train on."""
-        return NONE if self.codes is None else Classes.of(self.vocabulary, self.codes[self.training])
 
     @property
     def training(self) -> np.ndarray:
@@ -77,33 +69,27 @@ def looked_up(
     config: TrainConfig, typed: Mapping[str, Any], path: Path | None
 ) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
     """Find the checkpoint or weights and the faces; return the resulting config, checkpoint content and run folder."""
+    content = None
     if path is not None:
         config, content = resumed(config, typed, path)
         faces = config.data_path
         if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
             where = "" if faces.is_absolute() else f" in {Path.cwd()}"
             raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
-        check_previews(config)
-        return config, content, path.parent
-    if config.init or config.netg_path or config.netd_path:
+    elif config.init or config.netg_path or config.netd_path:
         config = starting_from(config, typed)
-    if "data_path" not in typed and not has_faces(config.data_path):
+    if path is None and "data_path" not in typed and not has_faces(config.data_path):
         show(
             f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
             "python train.py --data_path=FOLDER"
         )
         config = dataclasses.replace(config, data_path=SYNTHETIC)
-    check_previews(config)
-    return config, None, new_folder(config)
-
-
-def check_previews(config: TrainConfig) -> None:
-    """Raise a ConfigError if previews lie among the faces: a resumed run would take them for faces."""
     previews, faces = config.save_path, config.data_path
     if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
-        raise ConfigError(
+        raise ConfigError(  # when the run is resumed
             f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
         )
+    return config, content, new_folder(config) if path is None else path.parent
 
 
 def planned(
@@ -162,9 +148,7 @@ def labelled(
     A resumed run keeps its own labels. A new run takes those classes of `texts` that enough faces have.
     """
     if content is None:
-        if texts is None:
-            return None
-        return labels.learned(texts, faces.training, config.data_path, config.classes, show)
+        return labels.learned(texts or {}, faces.training, config.data_path, config.classes, show)
     codes = content.get("codes")
     return None if codes is None else (config.vocabulary, codes.cpu().numpy().astype(np.int64))
 
@@ -208,13 +192,16 @@ def select_faces(
     return chosen
 
 
-def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int) -> bool:
-    """Return whether to compile the networks; if a measurement decides for it, print the gain.
+def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int, before: bool | None) -> bool:
+    """Return whether to compile the networks: as typed, else only on a single GPU, there as `before` in a resumed run.
 
-    Compiled networks are slower on two CPU cores, see docs/experiments.md.
+    Without `before` a measurement decides; if it decides for it, print the gain. Compiled networks are slower on two
+    CPU cores, see docs/experiments.md.
     """
-    if config.compile is not None or machine.device.type != "cuda":
+    if config.compile is not None or machine.device.type != "cuda" or machine.world > 1:
         return bool(config.compile)
+    if before is not None:
+        return before
     images = config.epochs * faces
     try:
         if config.budget is not None:
@@ -231,13 +218,6 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
     return saved is not None
 
 
-def still_compiled(config: TrainConfig, content: Mapping[str, Any], ranks: Ranks, device: torch.device) -> bool:
-    """Return whether a resumed run compiles its networks: as typed, else as before if it runs on a single GPU."""
-    if config.compile is not None:
-        return config.compile
-    return content["chosen"].get("compile", False) and device.type == "cuda" and ranks.world == 1
-
-
 def same_kind(before: str, device: torch.device) -> bool:
     """Return whether the earlier device, in words, and this one are both CPUs or both GPUs."""
     return before.startswith("CPU") == (device.type == "cpu")
@@ -245,20 +225,16 @@ def same_kind(before: str, device: torch.device) -> bool:
 
 def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
     """Return the config with the options that suit this number of faces; print them, or advice for few faces."""
+    few, usual = faces <= FEW_FACES, dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
     own = dict[str, Any]()
     # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
     # that never look quite the same twice, delay that.
-    if config.init is not None and config.preset == "default" and faces <= FEW_FACES:
+    if few and config.init is not None and config.preset == "default":
         own = {name: value for name, value in FEW.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
-    elif (
-        faces <= FEW_FACES
-        and dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
-        and config.init is None
-        and config.data_path != SYNTHETIC
-    ):
+    elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         show(
             f"{faces:,} faces are few to learn from; starting from the released generator, which has seen many, gives "
             f"better faces: --init=released{'' if config.budget else ' --budget=10'}"

@@ -109,7 +109,12 @@ class TrainingState:
         """
         vocabulary: Vocabulary = ()
         if config.init is None:
-            self._take_encoder(config)
+            projected = self.discriminator.projected
+            if projected is not None and config.d_encoder == "faces":  # which comes with the program
+                use = "is what the discriminator sees through"
+                content = shipped(D_ENCODER, "encoder", "scales", use=use, without="--noprojected")
+                checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
+                projected.load(content["encoder"], content["scales"])
             _, generator, discriminator = book_weights.networks(config.netg_path, config.netd_path)
             given: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "ema": generator}
             paths = config.netg_path, config.netd_path, config.netg_path
@@ -123,15 +128,6 @@ class TrainingState:
                 network = getattr(self, part)
                 weights = with_own_classes(given[part], network.state_dict(), vocabulary, config.vocabulary)
                 checkpoint.load_weights(network, weights, part, path)
-
-    def _take_encoder(self, config: TrainConfig) -> None:
-        """Load the encoder that comes with the program into the discriminator, if it uses that encoder."""
-        if self.discriminator.projected is None or config.d_encoder != "faces":
-            return
-        use = "is what the discriminator sees through"
-        content = shipped(D_ENCODER, "encoder", "scales", use=use, without="--noprojected")
-        checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
-        self.discriminator.projected.load(content["encoder"], content["scales"])
 
     def is_finite(self) -> bool:
         """Return whether all weights are finite."""

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from config import CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from gan.classes import NONE, Classes
 from gan.command_line import show
 from gan.data import labels
 from gan.data.batches import Batches
 from gan.data.faces import open_pack
-from gan.device import choose_device, choose_precision, describe, failed_to_compile, give_back_memory, out_of_memory
+from gan.device import choose_device, choose_precision, describe, give_back_memory, out_of_memory
 from gan.files import as_word
 from gan.quality.evaluation import Evaluator
 from gan.training import plan, preparing
@@ -64,17 +65,17 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             device = choose_device(config.gpu, show)
             ranks.check(config, device)
             faces = open_faces(config, content, ranks, path or folder)
-            texts = None
-            if ranks.first and content is None:
-                texts = labels.read(faces.pack, config.data_path, config.classes, show)
+            new = content is None
+            texts = labels.read(faces.pack, config.data_path, config.classes, show) if new and ranks.first else None
             chosen = preparing.select_faces(config, content, faces, device) if ranks.first else None
             faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
             found = preparing.labelled(config, content, faces, texts) if ranks.first else None
             vocabulary, codes = ranks.broadcast(found) or ((), None)
-            faces = dataclasses.replace(faces, vocabulary=vocabulary, codes=codes)
+            faces = dataclasses.replace(faces, codes=codes)
             config = dataclasses.replace(config, vocabulary=vocabulary)
             config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
-            of_faces = faces.describe(), ranks, compiled, faces.chosen, faces.codes, faces.classes
+            classes = NONE if codes is None else Classes.of(vocabulary, codes[faces.training])
+            of_faces = faces.describe(), ranks, compiled, faces.chosen, codes, classes
             run = Run(folder, config, device, precision, *of_faces)
             batches = open_batches(run, faces)
             state, seconds = open_state(run, typed, content, path or folder)
@@ -88,8 +89,14 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
                 keep_later(path, state.step, config.save_path or folder / "samples")
             evaluator = preparing.open_evaluator(run, state, faces) if ranks.first else None
             probe = preparing.open_probe(faces)
-            new, content, found, texts = content is None, None, None, None  # a checkpoint is as large as the networks
-            with open_folder(run, new):
+            content = found = texts = None  # a checkpoint is as large as the networks
+            new = new and ranks.first
+            new_lock = run_lock(folder, True, config.run is not None) if new else contextlib.nullcontext(folder)
+            with new_lock as run.folder:
+                if run.folder != folder:  # another process started a run in the same second
+                    show(f"run: {run.folder}")
+                if ranks.first:
+                    run.write_config()
                 give_back_memory()
                 yield Ready(run, state, batches, evaluator, probe, seconds, since)
         except (RuntimeError, MemoryError) as error:
@@ -147,9 +154,8 @@ def choose_options(
         config = preparing.suited(config, typed, n, device)
         config = preparing.planned(config, typed, machine, since, n)
     config, precision = ranks.broadcast((config, precision))
-    if kept is not None:
-        return config, precision, preparing.still_compiled(config, kept, ranks, device)
-    return config, precision, ranks.world == 1 and preparing.choose_compile(config, machine, since, n)
+    before = None if kept is None else kept["chosen"].get("compile", False)
+    return config, precision, preparing.choose_compile(config, machine, since, n, before)
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
@@ -181,22 +187,9 @@ def open_state(
     return state, content["seconds"]
 
 
-@contextlib.contextmanager
-def open_folder(run: Run, new: bool) -> Iterator[None]:
-    """Create and lock the folder of a new run; write config.json."""
-    new, folder = new and run.ranks.first, run.folder
-    lock = run_lock(folder, True, run.config.run is not None) if new else contextlib.nullcontext(folder)
-    with lock as run.folder:
-        if run.folder != folder:  # another process started a run in the same second
-            show(f"run: {run.folder}")
-        if run.ranks.first:
-            run.write_config()
-        yield
-
-
 def in_words(error: Exception, config: TrainConfig, device: torch.device) -> ConfigError | None:
     """Explain an error of torch's compiler or a lack of memory to the user; return None for other errors."""
-    if failed_to_compile(error):
+    if any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__):
         why = str(error).strip().splitlines()[0]
         return ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile")
     if not out_of_memory(error):

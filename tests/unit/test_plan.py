@@ -117,7 +117,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monke
 
     gpu = SimpleNamespace(type="cuda")  # where compiling is measured
     monkeypatch.setattr(preparing, "free_memory", lambda _: None)
-    assert not preparing.choose_compile(whole, Machine(HALVES, gpu, "fp32"), 0.0, 1000)  # pyright: ignore[reportArgumentType]
+    assert not preparing.choose_compile(whole, Machine(HALVES, gpu, "fp32"), 0.0, 1000, None)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
     typed: bool | None, kind: str, world: int, compiled: bool
 ) -> None:
     config = dataclasses.replace(SMALL, compile=typed)
-    content = {"chosen": {"compile": True}}
-    assert preparing.still_compiled(config, content, Ranks(0, world), torch.device(kind)) is compiled
+    machine = Machine(HALVES, torch.device(kind), "fp32", world)
+    assert preparing.choose_compile(config, machine, 0.0, 1000, True) is compiled
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:
