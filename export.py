@@ -29,25 +29,21 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
     try:
         if config.to == "html":
             web_page.write(sampler, path, config.stored)
-            print(
-                f"{shown}: {_megabytes(path)}, weights in {config.stored}; open it in a browser, or send it to a friend"
-            )
+            told = f"weights in {config.stored}; open it in a browser, or send it to a friend"
         elif config.to == "onnx":
             with replacing(path) as temporary:
                 onnx_file.write(sampler, temporary, config.stored == "fp16")
                 furthest, speed, plain = onnx_file.compared(sampler, temporary, config.stored == "fp16")
-            print(
-                f"{shown}: {_megabytes(path)}, checked; numbers differ from PyTorch's by {furthest:.1g} at most; "
-                f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
-            )
+            told = f"checked; numbers differ from PyTorch's by {furthest:.1g} at most; "
+            told += f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
         else:
             about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
             hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))
-            print(
-                f"{shown}: model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
-            )
-            if config.push is not None:
-                print(f"uploaded to {hub.push(path, config.push)}")
+            told = f"model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
+        size = f"{path.stat().st_size / 1e6:.1f} MB, " if path.is_file() else ""
+        print(f"{shown}: {size}{told}")
+        if config.push is not None:
+            print(f"uploaded to {hub.push(path, config.push)}")
     except OSError as error:
         raise ConfigError(f"could not write {shown}: {error.strerror or error}; choose another --out") from error
 
@@ -58,41 +54,21 @@ def card(sampler: Sampler, checkpoint: Path) -> str:
     weights = sum(one.numel() for one in sampler.generator.parameters())
     name = "the released generator of anime faces" if checkpoint == RELEASED else "a run"
     parts = [
-        "---",
-        "pipeline_tag: unconditional-image-generation",
-        "tags: [gan, image-generation, faces]",
-        "---",
-        "",
+        "---\npipeline_tag: unconditional-image-generation\ntags: [gan, image-generation, faces]\n---",
         f"# A generator of {size}x{size} faces",
-        "",
-        f"Made of {name}, after {sampler.images_seen:,} images of training.",
+        f"Made of {name}, after {sampler.images_seen:,} images of training.\n"
         f"It has {weights:,} weights; their digest is {sampler.digest}.",
-        *(["", "Classes:", "", *(f"- {line}" for line in classes.splitlines())] if classes else []),
-        "",
+        *(["Classes:", "\n".join(f"- {line}" for line in classes.splitlines())] if classes else []),
         "## Use",
-        "",
         "In the folder of the AnimeGAN program:",
-        "",
-        "```bash",
-        "python generate.py --checkpoint=THIS_FOLDER --nogen 64",
-        "```",
-        "",
-        "```python",
-        "from gan import Generator",
-        "",
-        'faces = Generator.load("THIS_FOLDER").sample(16, seed=1, truncation=0.8)',
-        "```",
-        "",
+        "```bash\npython generate.py --checkpoint=THIS_FOLDER --nogen 64\n```",
+        "```python\nfrom gan import Generator",
+        'faces = Generator.load("THIS_FOLDER").sample(16, seed=1, truncation=0.8)\n```',
         "## Limits",
-        "",
-        "It draws what its training faces had, with their biases, and some faces are broken. Before you publish it,",
+        "It draws what its training faces had, with their biases, and some faces are broken. Before you publish it,\n"
         "say what it was trained on, and under which licence.",
     ]
-    return "\n".join(parts)
-
-
-def _megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

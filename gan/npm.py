@@ -41,6 +41,11 @@ class Asset(NamedTuple):
     sha256: str
 
 
+def listed(text: str) -> tuple[Asset, ...]:
+    """Read a list of files, one a line, with the fields of `Asset` in their order."""
+    return tuple(Asset(*line.split()) for line in text.strip().splitlines())
+
+
 def cache(name: str) -> Path:
     """Return the folder of a page's files in the user's cache; it may not exist."""
     return platformdirs.user_cache_path("animegan", appauthor=False) / name
@@ -73,13 +78,11 @@ def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
             return False
         return _keep(asset, folder, content)
 
-    first, *others = missing(assets, folder) or [None]
-    if first is None:
-        return True
-    if not fetch(first):  # the first alone: without the internet there is only one wait
+    wanted = missing(assets, folder)
+    if not all(map(fetch, wanted[:1])):  # the first alone: without the internet there is only one wait
         return False
     with ThreadPoolExecutor(4) as pool:
-        return all(pool.map(fetch, others))
+        return all(pool.map(fetch, wanted[1:]))
 
 
 def from_npm(assets: Sequence[Asset], folder: Path) -> None:

@@ -8,10 +8,9 @@ import io
 import json
 import logging
 import statistics
-import time
 import warnings
 from pathlib import Path
-from typing import cast
+from timeit import timeit
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from config import ConfigError
 from gan import latent
 from gan.quality.sampling import Sampler
-from model import Generator
 
 OPSET = 20
 CHECKED = 64  # number of seeds whose faces are compared
@@ -35,7 +33,7 @@ class Truncated(nn.Module):
     float32.
     """
 
-    def __init__(self, generator: Generator, half: bool) -> None:
+    def __init__(self, generator: nn.Module, half: bool) -> None:
         super().__init__()
         self.generator = copy.deepcopy(generator).half() if half else generator
         self.half_precision = half
@@ -64,7 +62,7 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
         import onnxscript  # noqa: F401 - needed by torch.onnx.export
     except ImportError as error:
         raise ConfigError(NEEDED) from error
-    generator, columns = cast(Generator, sampler.generator), len(sampler.classes.vocabulary)
+    columns = len(sampler.classes.vocabulary)
     given: tuple[Tensor, ...] = (torch.zeros(2, sampler.model.nz), torch.ones(()))
     shapes: dict[str, object] = {"z": {0: torch.export.Dim("n")}, "truncation": {}}
     if columns:
@@ -74,14 +72,12 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # deprecation warnings from torch itself
         program = torch.onnx.export(
-            Truncated(generator, half).eval(),
+            Truncated(sampler.generator, half).eval(),
             given,
             input_names=list(shapes),
             output_names=["faces"],
             dynamic_shapes=shapes,
             opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
         )
     assert program is not None
     made = program.model_proto
@@ -113,21 +109,15 @@ def compared(sampler: Sampler, path: Path, half: bool) -> tuple[float, float, fl
     codes = sampler.codes(range(CHECKED)) if sampler.classes.vocabulary else None
     if codes is not None:
         given["codes"] = codes.numpy()
-    taken: tuple[list[float], list[float]] = ([], [])
-    faces, expected = np.zeros(0), torch.zeros(0)
-    for _ in range(6):
-        begun = time.perf_counter()
-        (faces,) = session.run(None, given)
-        between = time.perf_counter()
-        with torch.no_grad():
-            expected = sampler.generator(plain * 0.8, codes)
-        taken[0].append(between - begun)
-        taken[1].append(time.perf_counter() - between)
-    furthest = float(np.abs(np.asarray(faces) - expected.numpy()).max())
+    ways = (lambda: session.run(None, given)[0], lambda: sampler.generator(plain * 0.8, codes))
+    with torch.no_grad():
+        faces, expected = (np.asarray(way()) for way in ways)  # which also warms them up
+        taken = [[timeit(way, number=1) for way in ways] for _ in range(5)]
+    furthest = float(np.abs(faces - expected).max())
     if not furthest <= FARTHEST[half]:
         raise ConfigError(
             f"faces of ONNX Runtime differ from PyTorch's by up to {furthest:.2g}; no file was written; try other "
             "versions of onnx and onnxruntime"
         )
-    speeds = [CHECKED / statistics.median(some[1:]) for some in taken]  # without the warm-up
+    speeds = [CHECKED / statistics.median(some) for some in zip(*taken, strict=True)]
     return furthest, speeds[0], speeds[1]

@@ -22,19 +22,15 @@ from torch import Tensor, nn
 from config import ConfigError, Stored
 from gan import npm
 from gan.files import replacing
-from gan.npm import Asset
 from gan.quality.sampling import Sampler
 from model import QUICKER, Generator, GeneratorBlock, Modulation, NearestConv
 
 TEMPLATE = Path(__file__).with_name("page.html")
-CORE, WASM, BINARY = RUNTIME = tuple(
-    Asset(*line.split())
-    for line in """
+CORE, WASM, BINARY = RUNTIME = npm.listed("""
 @tensorflow/tfjs-core 4.22.0 dist/tf-core.es2017.min.js tf-core.js c55367325aa628ed685164d5c4210892e31c6d2d0e8c163a827b15ad330d1eba
 @tensorflow/tfjs-backend-wasm 4.22.0 dist/tf-backend-wasm.es2017.min.js tf-backend-wasm.js bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65
 @tensorflow/tfjs-backend-wasm 4.22.0 dist/tfjs-backend-wasm-simd.wasm tfjs-backend-wasm-simd.wasm 77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b
-""".strip().splitlines()  # noqa: E501
-)
+""")  # noqa: E501
 """TensorFlow.js, which runs the network on the page: 0.3 MB compressed (Apache-2.0)."""
 GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
 BOTH = (3, 1), (2, 0)  # kernel indices that contribute to an even and to an odd output pixel
@@ -152,21 +148,18 @@ def write(sampler: Sampler, path: Path, stored: Stored) -> None:
     """
     runtime = fetched()
     weights, generator = Weights(stored), cast(Generator, sampler.generator)
-    with torch.no_grad():
-        described = {
-            "layers": operations(generator, weights.add),
-            "embeddings": [weights.add(vectors * QUICKER) for vectors in generator.classes.parameters()],
-        }
-    described |= {
+    described = {
+        "layers": operations(generator, weights.add),
+        "embeddings": [weights.add(vectors * QUICKER) for vectors in generator.classes.parameters()],
         "nz": sampler.model.nz,
         "size": sampler.model.image_size,
         "vocabulary": sampler.classes.vocabulary,
         "rows": sampler.classes.rows.tolist(),
         "counts": sampler.classes.counts.tolist(),
         "tensors": weights.described,
+        "runtime": (runtime / BINARY.place).stat().st_size,
     }
     binary = gzip.compress((runtime / BINARY.place).read_bytes() + bytes(weights.content), 9, mtime=0)
-    described["runtime"] = (runtime / BINARY.place).stat().st_size
     parts = {
         "CORE": (runtime / CORE.place).read_text("utf-8"),
         "WASM": (runtime / WASM.place).read_text("utf-8"),

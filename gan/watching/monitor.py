@@ -230,19 +230,23 @@ class Monitor:
         left = max(0, total - seen) / rate  # until the end of the last epoch, or of the budget if that comes first
         if self.ends is not None:
             left = max(0.0, min(left, self.ends - self.seconds))
+        minutes = round(left / 60)
         limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
         parts = {
             "epoch": f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
             "seen": f"{seen:,} images",
             "rate": f"{rate:.0f}/s",
-            "left": f"{_duration(left)} left",
+            "left": f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left",
             **{name: f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row},
             "data": f"data {100 * row['data_wait']:.0f}%",
             **({"verdict": self.diagnosis.short} if self.diagnosis is not None else {}),
         }
         self.status = "  ".join(parts.values())
         if not self.live.disable:
-            self.live.set_description_str(fitting(parts, _columns(sys.stderr)))
+            columns = 80
+            with contextlib.suppress(OSError, ValueError):  # the terminal may not tell
+                columns = os.get_terminal_size(sys.stderr.fileno()).columns or columns
+            self.live.set_description_str(fitting(parts, columns))
         elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             self._print(self.status, sys.stderr)
@@ -336,14 +340,6 @@ def coloured(text: str, trouble: bool, stream: TextIO) -> str:
     return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"
 
 
-def _columns(stream: TextIO) -> int:
-    """Return the width of a terminal, or 80 if it is unknown."""
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
-
-
 def _step_of(row: str) -> float:
     """Return the step of a row of the log; infinity for a row that was cut short by a crash or is otherwise invalid."""
     try:
@@ -352,8 +348,3 @@ def _step_of(row: str) -> float:
         return values["step"] if numbers and values.keys() >= set(PLACES) else math.inf
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return math.inf
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

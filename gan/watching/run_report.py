@@ -169,8 +169,9 @@ def _drawing(draw: Any) -> bytes:
 def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     from matplotlib.ticker import EngFormatter
 
-    for colour, (label, (x, y)) in zip(COLOURS, curves.items(), strict=False):
-        x, y = _thinned(x, POINTS), _thinned(y, POINTS)
+    for colour, (label, points) in zip(COLOURS, curves.items(), strict=False):
+        each = -(-len(points[0]) // POINTS)  # neighbours that become one point
+        x, y = (np.array([of[i : i + each].mean() for i in range(0, len(of), each)]) for of in points)
         marker = "o" if len(x) < 30 else None
         if panel.smooth:
             axes.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
@@ -181,9 +182,3 @@ def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.nda
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500, 20k, 1.5M
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8)
-
-
-def _thinned(values: np.ndarray, most: int) -> np.ndarray:
-    """Average neighbouring values so that at most `most` remain."""
-    each = -(-len(values) // most)
-    return np.array([values[i : i + each].mean() for i in range(0, len(values), each)])

@@ -44,7 +44,7 @@ class TensorBoardLog(Output):
 
     def rewind(self, step: int) -> None:
         """Discard everything after `step` at the next write; notices for the user stay."""
-        self._close()
+        self.notices = self.close()
         self.step, self.kind = step, "early"
         self.written = {s for s in self.written if s <= step}
 
@@ -74,14 +74,11 @@ class TensorBoardLog(Output):
 
     def close(self) -> list[str]:
         """Close the event files; returns lines for the user."""
-        self._close()
-        told, self.notices = self.notices, []
-        return told
-
-    def _close(self) -> None:
         if self.writer is not None:
             self._write("close")
         self.writer = None
+        told, self.notices = self.notices, []
+        return told
 
     def _write(self, method: str, *values: Any, **options: Any) -> None:
         """Call a method of the writer, opening a file first; after a failure, as on a full disk, write nothing more."""

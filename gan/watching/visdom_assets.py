@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import shutil
 import sys
 import tarfile
@@ -11,13 +10,10 @@ from pathlib import Path
 
 from gan import npm
 from gan.files import replacing
-from gan.npm import Asset
 
 MARK = "animegan"  # name of a file that identifies visdom servers started by this program
 
-ASSETS = tuple(
-    Asset(*line.split())
-    for line in """
+ASSETS = npm.listed("""
 jquery 3.1.1 dist/jquery.min.js js/jquery.min.js 85556761a8800d14ced8fcd41a6b8b26bf012d44a318866c0d81a62092efd9bf
 bootstrap 3.3.7 dist/js/bootstrap.min.js js/bootstrap.min.js 53964478a7c634e8dad34ecc303dd8048d00dce4993906de1bacf67f663486ef
 bootstrap 3.3.7 dist/css/bootstrap.min.css css/bootstrap.min.css f75e846cc83bd11432f4b1e21a45f31bc85283d11d372f7b19accd1bf6a2635c
@@ -41,8 +37,7 @@ mathjax 2.7.5 jax/output/SVG/fonts/TeX/fontdata.js js/mathjax/2.7.5/jax/output/S
 mathjax 2.7.5 jax/output/SVG/jax.js js/mathjax/2.7.5/jax/output/SVG/jax.js 39d9a95fcde78f560cb5fcf11bb434ca5ad2349d74737b71160c8f473861fb5d
 mathjax 2.7.5 jax/output/SVG/fonts/TeX/Size1/Regular/Main.js js/mathjax/2.7.5/jax/output/SVG/fonts/TeX/Size1/Regular/Main.js 3e1c830e9c05a62f9caf86f9e13d926c38c5136b1eba8f6171953e839ce3941f
 mathjax 2.7.5 jax/output/SVG/config.js js/mathjax/2.7.5/jax/output/SVG/config.js d680518add37c0d1bf50dea3c93a4cd2aa703d5e1d3e2748a0e016c26aee253c
-""".strip().splitlines()  # noqa: E501
-)
+""")  # noqa: E501
 """The files that the page loads, in the versions that visdom 0.2.4 lists in its server/build.py."""
 
 
@@ -63,21 +58,15 @@ def page(own: Path) -> Path | None:
     static = folder()
     if npm.missing(ASSETS, static) and not npm.from_cdn(ASSETS, static):
         return None
-    places = {own / asset.place for asset in ASSETS}  # visdom may have downloaded some itself, unverified
-
-    def unwanted(below: str, names: list[str]) -> list[str]:
-        return [name for name in names if name.endswith(".map") or Path(below) / name in places]
-
-    shutil.copytree(own, static, dirs_exist_ok=True, ignore=unwanted, copy_function=_renew)
+    places = {static / asset.place for asset in ASSETS}  # visdom may have downloaded some itself, unverified
+    for source in own.rglob("*"):
+        target = static / source.relative_to(own)
+        wanted = source.is_file() and source.suffix != ".map" and target not in places
+        if wanted and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
+            with replacing(target) as temporary:  # a server may be reading it
+                shutil.copyfile(source, temporary)
     (static / MARK).touch()
     return static
-
-
-def _renew(source: str, target: str) -> None:
-    """Copy a file if it is new or has changed, atomically, since a server may be reading it."""
-    if not (os.path.isfile(target) and filecmp.cmp(source, target, shallow=False)):
-        with replacing(Path(target)) as temporary:
-            shutil.copyfile(source, temporary)
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -375,11 +374,6 @@ def is_visdom(address: str, port: int) -> bool:
     return b"<title>visdom</title>" in (_asked(f"{address}:{port}/") or b"")
 
 
-def is_ours(address: str, port: int) -> bool:
-    """Return whether the visdom server at the address was started by a run of this program, and ends with that run."""
-    return _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
-
-
 def _asked(address: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -412,7 +406,8 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in visitors.LOCAL
     if is_visdom(address, port):
-        ours = local and is_ours(address, port)
+        # A server of another run of this program has the mark, and ends with that run.
+        ours = local and _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
         heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None
         return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
     if not local:
