@@ -26,6 +26,7 @@ DIRECTIONS = RELEASED.with_name("directions.pt")
 RUNS = Path("checkpoints")
 PACKS = Path("data") / ".packs"
 SYNTHETIC = Path("synthetic")  # data path of the synthetic faces; write `$PWD/synthetic` for a folder of that name
+NOGPU = "--nogpu forces the CPU; unset takes the best device there is."  # end of the meaning of every --gpu
 
 Arch = Literal["dcgan", "resnet"]
 Norm = Literal["batch", "spectral", "none"]
@@ -215,9 +216,7 @@ class TrainConfig:
         "same with batches of 64 and a generator step for each of the discriminator's), book2 (second edition), wgan "
         "(weight clipping), wgan-gp.",
     )
-    gpu: bool | None = option(
-        None, "train on the GPU; --nogpu forces the CPU; unset takes the best device there is.", later=True
-    )
+    gpu: bool | None = option(None, f"train on the GPU; {NOGPU}", later=True)
     vis: bool = option(
         False, "show the run in visdom, on a running server, else on one that ends with the run.", later=True
     )
@@ -332,9 +331,7 @@ class TrainConfig:
     penalty_weight: float = recipe(0.02, "weight of the penalty, per step.", ge=0)
     penalty_every: int = recipe(8, "steps between penalties; each is multiplied by this number.", ge=1)
     head_penalty: float = recipe(
-        0.05,
-        "with projected: weight of the same penalty on the heads, at the encoder's features; 0: none.",
-        ge=0,
+        0.05, "with projected: weight of the same penalty on the heads, at the encoder's features; 0: none.", ge=0
     )
     clip: float = recipe(
         0.0, "the discriminator's weights are clipped to this size after each of its steps; 0: no clipping.", ge=0
@@ -570,9 +567,7 @@ class GenerateConfig:
         ge=0,
         le=10,
     )
-    gpu: bool | None = option(
-        None, "generate on the GPU; --nogpu forces the CPU; unset takes the best device there is."
-    )
+    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
     timelapse: Path | None = option(
         None,
         "a run's folder: make a film of its preview grids instead, timelapse.webp in that folder; or the file of "
@@ -676,7 +671,7 @@ class EvaluateConfig:
     report: Path = option(
         Path("evaluation.png"), "the picture to write; the numbers go beside it, with .json in place of its ending."
     )
-    gpu: bool | None = option(None, "compute on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
+    gpu: bool | None = option(None, f"compute on the GPU; {NOGPU}")
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -701,13 +696,11 @@ class PrepareConfig:
     out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
     min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
     keep: str = option(
-        "",
-        f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out.",
+        "", f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out."
     )
     centre: bool = option(False, "cut out the centre square; else whole pictures are copied as they are.")
     detect: Path | None = option(
-        None,
-        "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt.",
+        None, "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt."
     )
     label: str = option(
         "",
@@ -721,7 +714,7 @@ class PrepareConfig:
     )
     dry_run: bool = option(False, "only write the report.")
     num_workers: int | None = option(None, "processes that read pictures; unset: one per core.", ge=1, le=256)
-    gpu: bool | None = option(None, "compare on the GPU; --nogpu forces the CPU; unset takes the best device there is.")
+    gpu: bool | None = option(None, f"compare on the GPU; {NOGPU}")
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -758,9 +751,7 @@ class StudioConfig:
         "program. The page offers your runs, too.",
     )
     port: int = option(7860, "port of the page, on this machine only.", ge=1, le=65535)
-    gpu: bool | None = option(
-        None, "generate on the GPU; --nogpu forces the CPU; unset takes the best device there is."
-    )
+    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -57,6 +57,7 @@ class RealSide:
     floor: Mapping[str, float]
     about: str
     pack: Pack | None = None
+    path: Path | None = None  # where the pack's faces are
     others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the floor's faces
     chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the n real faces
     of_others: Tensor | None = None  # features of the floor's faces
@@ -122,7 +123,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     }
     show(table(result))
     if subject.sampler and subject.sampler.classes.vocabulary:
-        measure_classes(config, subject.sampler, pack, real, samples, result)
+        measure_classes(config, subject.sampler, real, samples, result)
     pairs = None
     if real.pack is not None and samples.copies is not None:
         learnt = learnt_from(subject, real.pack)
@@ -199,7 +200,7 @@ def open_reals(
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
     reals, about = RealStatistics.of(one), f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
-    return RealSide(reals, reals.measure(other), about, pack, second, first, other.features)
+    return RealSide(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
 
 def known_faces(subject: Subject) -> Path | None:
@@ -349,20 +350,15 @@ def discriminator_gap(
 
 
 def measure_classes(
-    config: EvaluateConfig,
-    sampler: Sampler,
-    at_hand: tuple[Path, Pack] | None,
-    real: RealSide,
-    samples: Samples,
-    result: dict[str, Any],
+    config: EvaluateConfig, sampler: Sampler, real: RealSide, samples: Samples, result: dict[str, Any]
 ) -> None:
     """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
     not_measured = "whether samples look like their classes is not measured"
-    if at_hand is None or real.of_others is None:
+    if real.pack is None or real.path is None or real.of_others is None:
         show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
         return
     try:
-        labels = labels_of(at_hand[1], at_hand[0], True, lambda text: None)
+        labels = labels_of(real.pack, real.path, True, lambda text: None)
     except DataError as error:
         show(f"{not_measured}: {error}")
         return

@@ -19,8 +19,10 @@ Weights = dict[str, Tensor]
 EXPECTED = "expected weights that the book's program saved, such as"
 
 
-def read(path: Path, example: str) -> Weights:
+def read(path: Path, example: str) -> tuple[Weights, list[Tensor]]:
     """Read a state dict with the book's names, `main.0.weight`, ..., in the old or the new format of torch.save.
+
+    Also returns the weights of its convolutions, in order.
 
     Raises:
         CheckpointError: the file is missing, damaged, or something else. No code in it is run.
@@ -34,12 +36,15 @@ def read(path: Path, example: str) -> Weights:
     if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):
         raise CheckpointError(f"{path}: not a plain state dict; {EXPECTED} {example}")
     weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # DataParallel adds it
-    if not {name for name in weights if name.startswith("main.")} >= {"main.0.weight"}:
+    if "main.0.weight" not in weights:
         names = ", ".join(list(weights)[:3]) or "nothing"
         raise CheckpointError(f"{path}: holds {names}, not main.0.weight, ...; {EXPECTED} {example}")
     for name in [name for name in weights if name.endswith(".running_mean")]:  # torch before 0.4.1 counted no batches
         weights.setdefault(name.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
-    return weights
+    kernels = [weight for weight in weights.values() if weight.dim() == 4]
+    if len(kernels) < 2:
+        raise CheckpointError(f"{path}: {len(kernels)} convolutions, too few; {EXPECTED} netg_200.pth or netd_200.pth")
+    return weights, kernels
 
 
 def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, Any], Weights | None, Weights | None]:
@@ -54,8 +59,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
     found: dict[str, Any] = {"arch": "dcgan"}
     generator = discriminator = None
     if netg_path is not None:
-        generator = read(netg_path, "netg_200.pth")
-        kernels = _kernels(generator, netg_path)
+        generator, kernels = read(netg_path, "netg_200.pth")
         if (made := kernels[-1].shape[1]) not in (1, 3):
             raise CheckpointError(
                 f"{netg_path}: not a generator, its last layer has {made} channels instead of 3 or 1; "
@@ -65,8 +69,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         found |= {"to_rgb": "book", "image_size": _image_size(kernels, kernels[-1], netg_path)}
         found |= _widths([kernel.shape[0] for kernel in kernels[1:]])
     if netd_path is not None:
-        discriminator = read(netd_path, "netd_200.pth")
-        kernels = _kernels(discriminator, netd_path)
+        discriminator, kernels = read(netd_path, "netd_200.pth")
         if kernels[0].shape[1] not in (1, 3) or kernels[-1].shape[0] != 1:
             raise CheckpointError(
                 f"{netd_path}: not a discriminator, it does not map a face to one number; is it the generator, for "
@@ -89,14 +92,6 @@ def _widths(widths: list[int]) -> dict[str, tuple[int, ...]]:
     """Return the channels, coarse to fine, if they are not the usual ones."""
     usual = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
     return {} if widths == usual else {"widths": tuple(widths)}
-
-
-def _kernels(weights: Weights, path: Path) -> list[Tensor]:
-    """Return the weights of the convolutions, in order."""
-    kernels = [weight for weight in weights.values() if weight.dim() == 4]
-    if len(kernels) < 2:
-        raise CheckpointError(f"{path}: {len(kernels)} convolutions, too few; {EXPECTED} netg_200.pth or netd_200.pth")
-    return kernels
 
 
 def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:

@@ -21,6 +21,7 @@ from gan.files import replacing
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
 REQUIRED = ("config", "images_seen", "step", "ema", "discriminator")
+OF_THE_BOOK = "; the book's weights go with --netg_path of generate.py and train.py"
 HARMLESS, DENSEST = 64 * 2**20, 20  # bytes, and times its size, that any zip may unpack to: weights hardly compress
 
 
@@ -68,11 +69,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> di
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                book = (
-                    "; the book's weights go with --netg_path of generate.py and train.py"
-                    if path.suffix == ".pth"
-                    else ""
-                )
+                book = OF_THE_BOOK if path.suffix == ".pth" else ""
                 raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
         content = unpickled(path, device, "use another file")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -137,10 +134,10 @@ def _perhaps(path: Path) -> str:
     return f"; the newest run is {newest_run()}" if runs else ""
 
 
-def checkpoints_in(run: Path) -> list[Path]:
-    """Return the checkpoints of a run, newest first."""
+def checkpoints_in(folder: Path, pattern: str = "[!.]*.pt") -> list[Path]:
+    """Return the checkpoints of a run, or those in a folder that match a pattern, newest first."""
     found = []
-    for path in run.glob("[!.]*.pt"):  # hidden files are half-written
+    for path in folder.glob(pattern):  # hidden files are half-written
         with contextlib.suppress(OSError):  # a run in training deletes old files
             found.append((path.stat().st_mtime_ns, path.name, path))
     return [path for *_, path in sorted(found, reverse=True)]

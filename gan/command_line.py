@@ -143,14 +143,9 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
         return options
 
     # fire reads the options from the signature; without the names, `--noise` would arrive as ise=False.
-    parameter = inspect.Parameter
-    command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
-        [
-            parameter("stray", parameter.VAR_POSITIONAL),
-            *(parameter(name, parameter.KEYWORD_ONLY, default=None) for name in hints),
-            parameter("aliases", parameter.VAR_KEYWORD),
-        ]
-    )
+    stray, aliases = inspect.signature(command).parameters.values()
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in hints]
+    command.__signature__ = inspect.Signature([stray, *named, aliases])  # pyright: ignore[reportFunctionMemberAccess]
     # SetParseFn(str) keeps fire from guessing types ('1e4', '[1]'); serialize keeps it from printing the result.
     texts: dict[str, str] = fire.Fire(SetParseFn(str)(command), list(argv), serialize=lambda _: None)
     options = {ALIASES.get(name, name): text for name, text in texts.items()}
@@ -175,7 +170,7 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> 
         name, negated = find_option(typed, hints, listing)
         if negated and not bare:
             raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
-        if bare and not is_bool(hints[name]) and name not in MAY_BE_BARE:
+        if bare and without_none(hints[name]) is not bool and name not in MAY_BE_BARE:
             raise ConfigError(f"{typed} needs a value: --{name}={placeholder(hints[name])}")
         if name in seen:
             raise ConfigError(f"--{name} is given twice; give it once")
@@ -195,7 +190,7 @@ def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str
     """
     fields = {name: (name, False) for name in hints}
     fields |= {alias: (name, False) for alias, name in ALIASES.items() if name in hints}
-    fields |= {f"no{name}": (name, True) for name in hints if is_bool(hints[name])}
+    fields |= {f"no{name}": (name, True) for name in hints if without_none(hints[name]) is bool}
     name = typed[2:].replace("-", "_")
     if typed.startswith("--") and name in fields:
         return fields[name]
@@ -257,11 +252,6 @@ def without_none(hint: Any) -> Any:
     return kind
 
 
-def is_bool(hint: Any) -> bool:
-    """Return whether an option is a switch, with the forms --name and --noname."""
-    return without_none(hint) is bool
-
-
 def placeholder(hint: Any) -> str:
     """Return the placeholder that the help shows after `--name=`."""
     kind = without_none(hint)
@@ -284,18 +274,15 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
     hints, options = types_of(config_type), options_of(config_type)
     usage = f"usage: python {program} {'SOURCE... ' if PLAIN in hints else ''}[--option=value ...]"
     lines = [usage, "", textwrap.fill(inspect.getdoc(config_type) or "", width), ""]
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * column, break_on_hyphens=False)
 
     def entry(head: str, text: str) -> None:
         head = f"  {head}  "
         if len(head) > column:
             lines.append(head.rstrip())
             head = ""
-        further = " " * column
-        lines.append(
-            textwrap.fill(
-                text, width, initial_indent=head.ljust(column), subsequent_indent=further, break_on_hyphens=False
-            )
-        )
+        wrapper.initial_indent = head.ljust(column)
+        lines.append(wrapper.fill(text))
 
     if PLAIN in hints:
         entry("SOURCE", options[PLAIN].meaning)
@@ -303,7 +290,10 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
     lines.append("options:")
     shown = [name for name, option in options.items() if name != PLAIN and (whole or not option.detail)]
     for name in shown:
-        entry(heading(name, hints[name]), f"{options[name].meaning} {default_text(config_type, name)}".strip())
+        value = placeholder(hints[name])
+        head = f"--{name}[={value}]" if name in MAY_BE_BARE else f"--{name}={value}"
+        head = f"--[no]{name}" if without_none(hints[name]) is bool else head
+        entry(head, f"{options[name].meaning} {default_text(config_type, name)}".strip())
     left_out = len(options) - len(shown) - (PLAIN in hints)
     entry("--help, -h", "show this text.")
     if left_out:
@@ -319,8 +309,7 @@ def options_page() -> str:
     for config_type, program in zip(EXAMPLES, programs, strict=True):
         options = options_of(config_type)
         source = options.pop(PLAIN, None)
-        parts.append(f"## {program}" if source is None else f"## {program} SOURCE...")
-        parts += [] if source is None else [f"`SOURCE` is {source.meaning}"]
+        parts += [f"## {program}"] if source is None else [f"## {program} SOURCE...", f"`SOURCE` is {source.meaning}"]
         parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))
         if details := [name for name, option in options.items() if option.detail]:
             parts += ["### Details of the recipe", markdown_table(config_type, details)]
@@ -344,13 +333,6 @@ def markdown_table(config_type: type, names: Sequence[str]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def heading(name: str, hint: Any) -> str:
-    """Return an option as the help shows it: --[no]gpu, --resume[=TEXT], --penalty=none|exact|approximate|gp."""
-    if is_bool(hint):
-        return f"--[no]{name}"
-    return f"--{name}[={placeholder(hint)}]" if name in MAY_BE_BARE else f"--{name}={placeholder(hint)}"
-
-
 def default_text(config_type: type, name: str) -> str:
     """Format an option's default, and the presets' values that differ from it: (default=64; book=256)."""
     default = getattr(config_type, name)
@@ -363,19 +345,16 @@ def default_text(config_type: type, name: str) -> str:
 
 def as_typed(value: Any) -> str:
     """Format a default as a user would type it; a path in the program's own folder is relative to it."""
-    root = Path(__file__).resolve().parents[1]
-    if isinstance(value, Path) and value.is_relative_to(root):
-        value = value.relative_to(root)
-    return value.as_posix() if isinstance(value, Path) else str(value)
+    text = value.as_posix() if isinstance(value, Path) else str(value)
+    return text.removeprefix(f"{Path(__file__).resolve().parents[1].as_posix()}/")
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
     """Print a text. It is not an error if the reader has closed the pipe (`--help | head`)."""
-    to = sys.stdout if stream is None else stream
     try:
-        print(text, file=to, flush=True)
+        print(text, file=stream, flush=True)
     except OSError:  # otherwise Python would flush again at exit and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def options_table(options: Mapping[str, Any]) -> str:

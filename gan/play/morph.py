@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from config import MOST_SECONDS, ConfigError
 from gan import images
@@ -82,15 +83,12 @@ def slerp(first: Tensor, last: Tensor, shares: Tensor) -> Tensor:
         last: latents at the end, the same shape.
         shares: positions on the arc, from 0 to 1, (N,).
     """
-    shares = shares[:, None]
-    lengths = [one.norm(dim=1, keepdim=True).clamp_min(1e-12) for one in (first, last)]
-    directions = [one / length for one, length in zip((first, last), lengths, strict=True)]
-    angle = (directions[0] * directions[1]).sum(1, keepdim=True).clamp(-1, 1).acos()
+    shares, start, end = shares[:, None], normalize(first, dim=1), normalize(last, dim=1)
+    angle = (start * end).sum(1, keepdim=True).clamp(-1, 1).acos()
     sine = angle.sin()
-    arc = (((1 - shares) * angle).sin() * directions[0] + (shares * angle).sin() * directions[1]) / sine
-    straight = torch.lerp(directions[0].expand_as(arc), directions[1].expand_as(arc), shares)
-    length = torch.lerp(lengths[0].expand(len(arc), 1), lengths[1].expand(len(arc), 1), shares)
-    return torch.where(sine > EASY, arc, straight) * length
+    arc = (((1 - shares) * angle).sin() * start + (shares * angle).sin() * end) / sine
+    length = torch.lerp(first.norm(dim=1, keepdim=True), last.norm(dim=1, keepdim=True), shares)
+    return torch.where(sine > EASY, arc, torch.lerp(start, end, shares)) * length
 
 
 def around(points: Tensor, places: Tensor) -> Tensor:

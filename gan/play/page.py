@@ -139,13 +139,6 @@ def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
     return made
 
 
-def picture_file(**more: Any) -> gr.Image:
-    """Create a picture field that passes on the unread file, so that the program reads it and reports errors."""
-    made = gr.Image(sources=["upload", "clipboard"], buttons=[], **more)
-    made.preprocess = lambda payload: None if payload is None else payload.path
-    return made
-
-
 def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an event handler so that errors the user can correct are shown as messages on the page."""
 
@@ -220,7 +213,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
                 with gr.Row(equal_height=True):
                     near = slider(0.1, 1, 0.4, 0.1, label=say("near"), elem_id="near")
                     more = gr.Button(say("more"), elem_id="more")
-                picture = picture_file(label=say("picture"), elem_id="picture", height=200)
+                picture = gr.Image(
+                    label=say("picture"), elem_id="picture", height=200, sources=["upload", "clipboard"], buttons=[]
+                )
+                # The file is passed on unread, so that the program reads it and reports errors.
+                picture.preprocess = lambda payload: None if payload is None else payload.path
                 invert = gr.Button(say("invert"), elem_id="invert")
         command = gr.Textbox(label=say("command"), elem_id="command", buttons=["copy"], interactive=False)
         saved = gr.File(label=say("saved"), elem_id="saved", interactive=False, file_count="multiple")
@@ -430,22 +427,18 @@ def words() -> gr.I18n:
     return gr.I18n(**{"en": english, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})
 
 
-class Guard:
-    """ASGI middleware that refuses requests from the pages of other sites."""
+def guarded(app: Any) -> Any:
+    """Wrap an ASGI app, as middleware that refuses requests from the pages of other sites."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Refuse a foreign request, or pass it on to the app."""
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
         said = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
-        if scope["type"] == "http" and visitors.is_foreign(said.get(b"host"), said.get(b"origin")):
-            await PlainTextResponse(visitors.REFUSED, 403)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        foreign = scope["type"] == "http" and visitors.is_foreign(said.get(b"host"), said.get(b"origin"))
+        await (PlainTextResponse(visitors.REFUSED, 403) if foreign else app)(scope, receive, send)
+
+    return answer
 
 
 def looks() -> dict[str, Any]:
     """Return the arguments of `launch` for the theme, the texts and the middleware; only system fonts are used."""
     theme = Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    return {"theme": theme, "css": STYLE, "i18n": words(), "app_kwargs": {"middleware": [Middleware(Guard)]}}
+    return {"theme": theme, "css": STYLE, "i18n": words(), "app_kwargs": {"middleware": [Middleware(guarded)]}}

@@ -77,12 +77,11 @@ def read(path: Path) -> Recipe:
         )
     try:
         content = json.loads(text)
-        recipe = _checked(content) if content["version"] == VERSION else None
+        if content["version"] == VERSION:
+            return _checked(content)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{shown}: its recipe is damaged; take another copy of the picture") from error
-    if recipe is None:
-        raise ConfigError(f"{shown}: its recipe is of another version of this program; update the program")
-    return recipe
+    raise ConfigError(f"{shown}: its recipe is of another version of this program; update the program")
 
 
 def _checked(content: Any) -> Recipe:
@@ -95,11 +94,8 @@ def _checked(content: Any) -> Recipe:
     latents = torch.from_numpy(numbers.reshape(-1, int(content["nz"])))
     columns = None if content["columns"] is None else int(content["columns"])
     seeds = [int(seed) for seed in content["seeds"]]
-    if (
-        not 1 <= len(latents) <= MOST
-        or not (np.abs(numbers) <= FARTHEST).all()
-        or columns not in (None, *range(1, MOST))
-    ):
+    near = (np.abs(numbers) <= FARTHEST).all()  # false for NaN
+    if not (near and 1 <= len(latents) <= MOST and columns in (None, *range(1, MOST))):
         raise ValueError("out of range")
     return Recipe(str(content["generator"]), latents, columns, seeds)
 

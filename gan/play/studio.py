@@ -83,11 +83,8 @@ class Studio:
 
     def names(self) -> list[str]:
         """Return the names of generators: the given one, the released one, and the runs' checkpoints, newest first."""
-        found = list[tuple[float, str]]()
-        for file in RUNS.glob("*/[!.]*.pt"):
-            with contextlib.suppress(OSError):  # the file is just being replaced
-                found.append((file.stat().st_mtime, f"{file.parent.name}/{file.name}"))
-        return list(dict.fromkeys([*self.typed, RELEASED_NAME, *(name for _, name in sorted(found, reverse=True))]))
+        files = checkpoint.checkpoints_in(RUNS, "*/[!.]*.pt")
+        return list(dict.fromkeys([*self.typed, RELEASED_NAME, *(f"{path.parent.name}/{path.name}" for path in files)]))
 
     def path(self, name: str) -> Path:
         """Return the file or folder of a generator, as a user would type it.
@@ -185,8 +182,7 @@ class Studio:
         known = sampler.classes.learned(recoloured)
         if known and face.seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
-            asked = {column: code for column, code in face.asked.items() if column not in codes}
-            of_classes = dataclasses.replace(sampler, asked=asked, replaced=codes)
+            of_classes = dataclasses.replace(sampler, asked=face.without(known).asked, replaced=codes)
             latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
         found = self.directions(sampler)
         latent = found.move(latent, sliders) if sliders else latent

@@ -143,9 +143,7 @@ class RealStatistics:
         return {"swd_x1000": 1000 * sum(found) / len(found), "spectrum_db": decibels}
 
 
-def deviations(
-    reals: RealStatistics, fakes: FaceSet, done: Callable[[int], object] = lambda n: None
-) -> dict[str, float]:
+def deviations(reals: RealStatistics, fakes: FaceSet, done: Callable[[int], object]) -> dict[str, float]:
     """Estimate the standard error of each metric over the choice of samples, with the real faces fixed.
 
     It is the deviation over random halves, since a half drawn without replacement varies as much as the whole set does
@@ -324,10 +322,7 @@ class Reference:
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
     """Write the statistics of two sets of real faces."""
     reals = RealStatistics.of(first)
-    levels = {
-        size: {"mean": t.mean, "deviation": t.deviation, "quantiles": t.quantiles.half()}
-        for size, t in reals.textures.items()
-    }
+    levels = {size: vars(t) | {"quantiles": t.quantiles.half()} for size, t in reals.textures.items()}
     both = torch.cat([first.features, second.features])
     least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # steps of about a 40th of a deviation
     content = {

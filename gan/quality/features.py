@@ -233,17 +233,15 @@ def _kept(extractor: Extractor, pack: Pack) -> np.ndarray:
     """Return the cached features of a pack, (faces, F), NaN if unknown; in memory if no file can be written."""
     path = pack.folder / f"features-{extractor.name.replace(' ', '-')}.npy"
     shape = len(pack.pixels), extractor.width
-    if not pack.folder.is_dir():  # deleted meanwhile; recreated, it would look like a pack
-        return pack.unkept.setdefault(path.name, np.full(shape, np.nan, np.float32))
-    with contextlib.suppress(OSError, ValueError, EOFError):  # the last two mean damage
-        known = np.load(path, mmap_mode="r")  # "r+" would pad a truncated file with zeros
-        if known.shape == shape and known.dtype == np.float32:
+    if pack.folder.is_dir():  # else it was deleted meanwhile; recreated, it would look like a pack
+        with contextlib.suppress(OSError, ValueError, EOFError):  # the last two mean damage
+            known = np.load(path, mmap_mode="r")  # "r+" would pad a truncated file with zeros
+            if known.shape == shape and known.dtype == np.float32:
+                return np.load(path, mmap_mode="r+")
+        with contextlib.suppress(OSError):
+            with replacing(path) as temporary, open(temporary, "wb") as file:
+                np.save(file, np.broadcast_to(np.float32(np.nan), shape))  # without holding them all in memory
+                file.flush()
+                os.fsync(file.fileno())
             return np.load(path, mmap_mode="r+")
-    try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, np.broadcast_to(np.float32(np.nan), shape))  # without holding them all in memory
-            file.flush()
-            os.fsync(file.fileno())
-        return np.load(path, mmap_mode="r+")
-    except OSError:
-        return pack.unkept.setdefault(path.name, np.full(shape, np.nan, np.float32))
+    return pack.unkept.setdefault(path.name, np.full(shape, np.nan, np.float32))

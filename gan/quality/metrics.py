@@ -153,7 +153,7 @@ def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
     """
     levels = {}
     while images.shape[-1] % 2 == 0 and images.shape[-1] >= 32:
-        smaller = _shrink(images)
+        smaller = conv2d(pad(images, (2, 2, 2, 2), mode="reflect"), _binomial(images), stride=2, groups=images.shape[1])
         levels[images.shape[-1]] = images - _enlarge(smaller)
         images = smaller
     return {**levels, images.shape[-1]: images}
@@ -163,11 +163,6 @@ def _binomial(images: Tensor) -> Tensor:
     """Return the 5x5 binomial filter, repeated for each channel, (C, 1, 5, 5)."""
     row = images.new_tensor([1.0, 4.0, 6.0, 4.0, 1.0]) / 16
     return (row[:, None] * row).expand(images.shape[1], 1, 5, 5)
-
-
-def _shrink(images: Tensor) -> Tensor:
-    padded = pad(images, (2, 2, 2, 2), mode="reflect")
-    return conv2d(padded, _binomial(images), stride=2, groups=images.shape[1])
 
 
 def _enlarge(images: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def save(
 
     known = fontManager.get_font_names()
     fonts = ["DejaVu Sans", *(font for font in CHINESE if font in known)]
-    with matplotlib.rc_context({"font.family": fonts}), warnings.catch_warnings():
+    with matplotlib.rc_context({"font.family": fonts, "axes.titlesize": 10}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # matplotlib draws a box instead
         figure = Figure(dpi=100, layout="constrained")
         _fill(figure, result, examples, pairs)
@@ -72,18 +72,15 @@ def _fill(
         _curve(figure.add_subplot(cells[2, 1]), run, "fd", result)
     if pairs is not None:
         sheet = images.grid(np.concatenate(pairs), columns=len(pairs[0]))
-        _picture(
-            figure.add_subplot(cells[-1, :]),
-            sheet,
-            "samples, and below each the face nearest to it; on the left those nearest of all",
-        )
+        title = "samples, and below each the face nearest to it; on the left those nearest of all"
+        _picture(figure.add_subplot(cells[-1, :]), sheet, title)
 
 
 def _picture(axes: Any, pixels: np.ndarray, title: str) -> None:
     axes.imshow(pixels, interpolation="lanczos")
     axes.set_axis_off()
     axes.set_anchor("N")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title)
 
 
 def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
@@ -106,11 +103,8 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         copies = ", COPIES" if found["copied"] else ""
         lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
     if "discriminator" in result:
-        found = result["discriminator"]
-        lines.append(
-            f"D's mean logits: seen {found['seen']:.2f}, "
-            f"held out {found['held_out']:.2f}, samples {found['samples']:.2f}"
-        )
+        seen, held_out, samples = (result["discriminator"][kind] for kind in ("seen", "held_out", "samples"))
+        lines.append(f"D's mean logits: seen {seen:.2f}, held out {held_out:.2f}, samples {samples:.2f}")
     place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
     axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
@@ -122,9 +116,7 @@ def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
     ticks = [f for f in (1, 2, 5, 10, 20, 50, 100) if f < len(spectra["real"])]
     axes.set_xticks(ticks, [str(f) for f in ticks])
     axes.minorticks_off()
-    axes.set_title(
-        "radial power spectrum\na low end is blur; peaks or a lifted end are traces of up-sampling", fontsize=10
-    )
+    axes.set_title("radial power spectrum\na low end is blur; peaks or a lifted end are traces of up-sampling")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3, which="both")
 
@@ -137,9 +129,8 @@ def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, r
             axes.plot(*zip(*own, strict=True), marker="o", label=kind)
     if (floor := result["metrics"][name]["floor"]) is not None:
         axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
-    axes.set_xlabel("images seen")
+    axes.set(xlabel="images seen", title=f"{label} of the run, {better} is better")
     axes.set_ylim(bottom=0)
-    axes.set_title(f"{label} of the run, {better} is better", fontsize=10)
     if axes.has_data():
         axes.legend(frameon=False)
     axes.grid(alpha=0.3)

@@ -73,11 +73,9 @@ class Sampler:
 
     def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """Interpolate the latent of a seed from the requested classes to the classes in `until`: (steps, nz)."""
-        first, last = self.codes([seed]), self.codes([seed])
-        for column, code in until.items():
-            last[:, column] = code
-        first, last = (self.latents([seed], mean, std, codes) for codes in (first, last))
-        return torch.lerp(first, last, torch.linspace(0, 1, steps, device=self.device)[:, None])
+        last = dataclasses.replace(self, replaced={**self.replaced, **until}).latents([seed], mean, std)
+        shares = torch.linspace(0, 1, steps, device=self.device)[:, None]
+        return torch.lerp(self.latents([seed], mean, std), last, shares)
 
     def best(
         self,

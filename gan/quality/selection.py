@@ -65,13 +65,11 @@ def select_instances(
         def fault(lot: np.ndarray) -> np.ndarray:
             return -whole.scores(features.of_pack(extractor, pack, lot))
 
-    chosen = np.zeros(len(pack.pixels), bool)
+    faults, chosen = np.empty(len(pack.pixels)), np.zeros(len(pack.pixels), bool)  # at once: no fragmented memory
     for some in (training, held_out):
-        faults, at = np.empty(len(some)), 0  # allocated at once, to avoid fragmented memory
         for lot in lots(some):
-            faults[at : at + len(lot)] = fault(lot)
-            at += len(lot)
-        chosen[some[np.argsort(faults, kind="stable")[: round(share * len(some))]]] = True
+            faults[lot] = fault(lot)
+        chosen[some[np.argsort(faults[some], kind="stable")[: round(share * len(some))]]] = True
     return chosen
 
 
