@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from machine import FAST
 from PIL import Image
 
 import train
@@ -31,7 +32,7 @@ from gan.training import run as run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
-DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=bf16"]
+DEFAULT = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", f"--precision={FAST}"]
 SMALL = [*DEFAULT, "--noprojected", "--eval_images=0"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -135,7 +136,7 @@ def test_a_run_on_disk_is_what_the_design_says(finished: Path) -> None:
     ]
     config = json.loads((run / "config.json").read_text())
     assert config["config"]["max_epoch"] == 3
-    assert config["chosen"]["precision"] == "bf16"
+    assert config["chosen"]["precision"] == FAST
     assert config["faces"]["training"] == 75
     rows = rows_of(run)
     assert [row["step"] for row in rows] == [5, 10, 15]
@@ -486,7 +487,7 @@ def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_lo
     process.kill()
     told, _ = process.communicate(timeout=300)
     assert "0.2 minutes on CPU" in told
-    assert "images/s measured; chosen: bf16" in told
+    assert f"images/s measured; chosen: {FAST}" in told
     killed = checkpoint.load(run / "latest.pt")
     assert not killed["finished"]
 

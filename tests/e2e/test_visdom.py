@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import visdom
+from machine import FAST
 
 from gan.watching import visdom_assets, visdom_page
 
@@ -23,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 OWN = Path(visdom.__file__).parent / "static"
-SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=bf16 --eval_images=0".split()
+SMALL = (
+    f"--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision={FAST} --eval_images=0".split()
+)
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

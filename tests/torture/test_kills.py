@@ -10,22 +10,23 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from machine import FAST
 from victims import SMALL, Victim
 
 MEASURED = "--eval_images=480"  # writes best.pt whenever a measurement is the best so far
 RUNS = {
-    "default": [*SMALL, "--precision=bf16", "--noclasses", MEASURED],
+    "default": [*SMALL, f"--precision={FAST}", "--noclasses", MEASURED],
     "faces": [*SMALL, "--precision=fp32", "--noclasses", "--d_encoder=faces", "--save_every=3"],
     "book": [*SMALL, "--preset=book", "--precision=fp32", "--noclasses"],
     "book2": [*SMALL, "--preset=book2", "--precision=fp32", "--noclasses", MEASURED],
     "wgan-gp": [*SMALL, "--preset=wgan-gp", "--precision=fp32", "--noclasses"],
-    "resnet": [*SMALL, "--arch=resnet", "--noprojected", "--precision=bf16", "--noclasses"],
+    "resnet": [*SMALL, "--arch=resnet", "--noprojected", f"--precision={FAST}", "--noclasses"],
     "grey": [*SMALL, "--channels=1", "--noprojected", "--precision=fp32", "--noclasses", "--save_every=2"],
-    "classes": [*SMALL, "--noprojected", "--precision=bf16", MEASURED],
+    "classes": [*SMALL, "--noprojected", f"--precision={FAST}", MEASURED],
     "rarely": [
         *SMALL,
         "--noprojected",
-        "--precision=bf16",
+        f"--precision={FAST}",
         "--noclasses",
         "--noshare_samples",
         "--g_every=2",

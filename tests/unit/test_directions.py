@@ -138,7 +138,7 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
 def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_the_rest() -> None:
     sampler = sampling.load(RELEASED, CPU)
     found = directions.of(sampler)
-    latents = sampler.latents([9100, 9101, 9102, 9103]).cpu()
+    latents = sampler.latents([9100, 9101]).cpu()
     before = next(sampler.draw(latents))
     column, code = found.code("eyes", "gray")
     farthest = latents + directions.FARTHEST * latents.norm(dim=1, keepdim=True) * found.colours[column][code - 1]
@@ -147,12 +147,12 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
     codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
         np.concatenate([before, *(next(sampler.draw(some)) for some in (farthest, recoloured))])
     )
-    (hair, was), (_, on_the_line), (hair_after, now) = codes.reshape(3, 4, 2).transpose(0, 2, 1)
+    (hair, was), (_, on_the_line), (hair_after, now) = codes.reshape(3, 2, 2).transpose(0, 2, 1)
     assert not (was == code).any()
     assert not (on_the_line == code).any()
-    assert (now == code).sum() >= 3
-    assert (hair_after == hair).sum() >= 3
-    assert torch.equal(found.recolour(sampler, latents[3:], column, code)[0], recoloured[3])  # the same each time
+    assert (now == code).all()
+    assert (hair_after == hair).any()
+    assert torch.equal(found.recolour(sampler, latents[1:], column, code)[0], recoloured[1])  # the same each time
 
 
 def test_an_unknown_colour_is_one_line(found: Directions) -> None:
