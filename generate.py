@@ -57,8 +57,9 @@ def generate(config: GenerateConfig) -> None:
         recoloured = {column for column in first if sampler.classes.vocabulary[column][0] in learned}
         sampler.asked = {column: code for column, code in first.items() if column not in recoloured}
         sampler.replaced = {column: first[column] for column in recoloured}
-    move = mover(sampler, learned, config)
-    if until != first:
+        until = {column: code for column, code in until.items() if column not in recoloured}
+    move = mover(sampler, config)
+    if until != sampler.asked:
         for other in ("gen_search_num", "mix", "morph", "vary"):
             if getattr(config, other) is not None:
                 raise ConfigError(f"--class=FROM..TO makes a row for each seed, --{other} does not; give one of them")
@@ -83,36 +84,30 @@ def generate(config: GenerateConfig) -> None:
 
 
 Drawn = tuple[str, int | None, torch.Tensor, np.ndarray]  # a face: file name, seed if any, latent, pixels
-Mover = Callable[[torch.Tensor], torch.Tensor]  # maps latents (N, nz) to moved latents
+Draw = Callable[[Sampler], torch.Tensor]  # returns the latents (N, nz) of faces, of the classes of a sampler
+Mover = Callable[[Draw], torch.Tensor]
 
 
-def mover(sampler: Sampler, learned: Sequence[str], config: GenerateConfig) -> Mover:
+def mover(sampler: Sampler, config: GenerateConfig) -> Mover:
     """Return a function that moves latents along the sliders, and on until hair and eyes have the colours asked for.
-
-    A colour of `learned`, hair or eyes, is a class of the generator; one that has no direction is left to its class.
 
     Raises:
         ConfigError: a colour is unknown.
     """
     sliders = {name: share for name in directions.SLIDERS if (share := getattr(config, name))}
     if not config.colours and not sliders:
-        return lambda latents: latents
+        return lambda draw: draw(sampler)
     with bar("finding directions", directions.SAMPLES) as progress:
         found = directions.of(sampler, progress.update)
-    codes = [
-        found.code(name, colour)
-        for name, colour in config.colours.items()
-        if name not in learned or found.knows(name, colour)
-    ]
+    replaced = {sampler.classes.vocabulary[column][0] for column in sampler.replaced}
+    for name, colour in config.colours.items():
+        if name not in replaced:
+            found.code(name, colour)
 
-    def move(latents: torch.Tensor) -> torch.Tensor:
-        latents = found.move(latents, sliders) if sliders else latents
-        for column, code in codes:
-            faces = bar("recolouring", len(latents), latents, RECOLOURED)
-            latents = torch.cat([found.recolour(sampler, latent[None], column, code) for latent in faces])
-        return latents
+    def each(latents: torch.Tensor) -> Iterable[torch.Tensor]:
+        return bar("recolouring", len(latents), latents, RECOLOURED)
 
-    return move
+    return lambda draw: found.change(sampler, draw, sliders, config.colours, each)
 
 
 def drawn(sampler: Sampler, latents: torch.Tensor) -> Iterator[tuple[torch.Tensor, np.ndarray]]:
@@ -124,7 +119,7 @@ def named(sampler: Sampler, seeds: Sequence[int], config: GenerateConfig, move: 
     """Generate the face of each seed."""
     for start in range(0, len(seeds), sampling.BATCH):
         some = seeds[start : start + sampling.BATCH]
-        latents = move(sampler.latents(some, config.gen_mean, config.gen_std).cpu())
+        latents = move(lambda of, some=some: of.latents(some, config.gen_mean, config.gen_std).cpu())
         for seed, (z, face) in zip(some, drawn(sampler, latents), strict=True):
             yield f"face-{seed:08d}", seed, z, face
 
@@ -134,7 +129,7 @@ def rows(
 ) -> Iterator[Drawn]:
     """Generate a row of faces for each seed, from the requested classes to those of `until`."""
     for seed in seeds:
-        latents = move(sampler.between(seed, until, ROW, config.gen_mean, config.gen_std).cpu())
+        latents = move(lambda of, seed=seed: of.between(seed, until, ROW, config.gen_mean, config.gen_std).cpu())
         for i, (z, face) in enumerate(drawn(sampler, latents)):
             yield f"face-{seed:08d}-{i}", seed, z, face
 
@@ -157,12 +152,18 @@ def played(sampler: Sampler, config: GenerateConfig, move: Mover) -> tuple[str, 
             f"of {inversion.RANDOM:,} random faces by {found.random:.1f}"
         )
         name, recipe = "invert", Recipe(sampler.digest, found.latent)
-    elif config.mix is not None:
-        name, recipe = "mix", Recipe(sampler.digest, recipes.mixed(sampler, config.mix, *latents))
     else:
-        seeds = config.chosen_seeds if config.seeds else [config.seed]
-        name, recipe = "face", Recipe(sampler.digest, sampler.latents(seeds, *latents).cpu())
-    recipe = dataclasses.replace(recipe, latents=move(recipe.latents))
+        name, recipe = "face" if config.mix is None else "mix", None
+
+    def draw(of: Sampler) -> torch.Tensor:
+        if recipe is not None:
+            return recipe.latents
+        if config.mix is not None:
+            return recipes.mixed(of, config.mix, *latents)
+        return of.latents(config.chosen_seeds if config.seeds else [config.seed], *latents).cpu()
+
+    moved = move(draw)
+    recipe = Recipe(sampler.digest, moved) if recipe is None else dataclasses.replace(recipe, latents=moved)
     if config.vary is None:
         return name, recipe
     if len(recipe.latents) != 1:
@@ -228,7 +229,7 @@ def film(sampler: Sampler, text: str, config: GenerateConfig, move: Mover) -> No
         raise ConfigError(
             f"--morph: expected 2 to {FILMED} faces, by their seeds or PNG files, such as 3,17,42; got {text!r}"
         )
-    points = move(torch.cat([recipes.point(sampler, word, config.gen_mean, config.gen_std) for word in words]))
+    points = move(lambda of: torch.cat([recipes.point(of, word, config.gen_mean, config.gen_std) for word in words]))
     frames = morph.frames_of(len(points), config.seconds, config.fps)
     with bar("generating", (morph.FINER + 1) * frames) as progress:
         latents, faces = morph.film(sampler, points, frames, config.gen_img, config.fps, progress.update)

@@ -131,7 +131,7 @@ def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int
         start = dataclasses.replace(sampler, replaced=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
         ways["class alone"] = start
     ways["direction"] = found.recolour(sampler, latents, column, code)
-    ways["as --hair does"] = found.recolour(sampler, start, column, code)
+    ways["as --hair does"] = found.recolour(sampler, start, column, code, latents)
     return {**ways, "chance": moved_randomly(latents, ways["as --hair does"])}
 
 

@@ -11,7 +11,7 @@ colour is not reached along its direction, gradient descent on the latent goes o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ SAMPLES = 2048  # samples in the regression
 SLIDERS = "light", "warm", "turn"  # -1 is darker, colder, to the left; 1 is lighter, warmer, to the right
 REACH = 0.4  # distance to the end of a slider, as a multiple of the latent's norm
 FARTHEST, STEPS = 0.6, 5  # the largest such distance for a new colour, and the number of steps tried up to there
-SURE = 0.5  # the first step at which the new colour is more probable than this is taken
-DESCENTS, RATE = 80, 0.1  # gradient steps where no step is sure, and Adam's learning rate
+SURE = 0.5  # the first step at which the new colour is more probable than this, and the others stay, is taken
+DESCENTS, RATE = 80, 0.1  # gradient steps where no step will do, and Adam's learning rate
 MARGIN = 2.0  # the log odds of the new colour at which they end
 SHIFT = 5  # pixels by which a face is shifted at most in each of them, so that the network is not merely deceived
 LAYOUT, COARSE = 12.0, 4  # weight of the change in squares of so many pixels
@@ -60,33 +60,80 @@ class Directions:
             moved = moved + REACH * share * latents.norm(dim=1, keepdim=True) * self.sliders[name]
         return _as_long(moved, latents)
 
-    def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int) -> Tensor:
+    def change(
+        self,
+        sampler: Sampler,
+        draw: Callable[[Sampler], Tensor],
+        sliders: Mapping[str, float],
+        colours: Mapping[str, str],
+        each: Callable[[Tensor], Iterable[Tensor]] = iter,
+    ) -> Tensor:
+        """Move the latents of faces along sliders, then on until hair and eyes have these colours: (N, nz).
+
+        Args:
+            sampler: its `replaced` holds the new colours that are classes of the generator; such a colour that has no
+                direction is left to its class.
+            draw: returns the latents (N, nz) of the faces, of the classes of a sampler.
+            sliders: how far to move along them, each from -1 to 1.
+            colours: the new colours by name, hair or eyes.
+            each: wraps the latents that are recoloured one by one, for a progress bar.
+
+        Raises:
+            ConfigError: a colour is unknown.
+        """
+
+        def drawn(of: Sampler) -> Tensor:
+            return self.move(draw(of), sliders) if sliders else draw(of)
+
+        latents, own = drawn(sampler), None
+        for name, colour in colours.items():
+            rest = {of: code for of, code in sampler.replaced.items() if sampler.classes.vocabulary[of][0] != name}
+            if rest != sampler.replaced and not self.knows(name, colour):
+                continue
+            own = drawn(dataclasses.replace(sampler, replaced=rest)) if own is None else latents
+            column, code = self.code(name, colour)
+            pairs = zip(each(latents), own, strict=True)
+            latents = torch.cat([self.recolour(sampler, z[None], column, code, face[None]) for z, face in pairs])
+        return latents
+
+    def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int, own: Tensor | None = None) -> Tensor:
         """Move latents (N, nz) only as far as it takes to change a colour, given by the column and code of `code`.
 
-        If the colour is not reached within `FARTHEST`, gradient descent goes on from there, for seconds a face.
+        The other colours of the latents `own` (N, nz) are held, by default those of `latents`. If no step within
+        `FARTHEST` does both, gradient descent goes on from there, for seconds a face.
         """
-        quick = dataclasses.replace(sampler, batch=STEPS)  # one face per batch, so a result depends on its latent alone
-        start = sum(len(names) - 1 for names in self.guesser.vocabulary[:column])
-        end = start + len(self.guesser.vocabulary[column]) - 1
+        quick = dataclasses.replace(sampler, batch=STEPS + 1)  # one face per batch, so a result depends on it alone
         found = []
-        for latent in latents:
+        for latent, face in zip(latents, latents if own is None else own, strict=True):
             steps = torch.linspace(0, FARTHEST, STEPS)[:, None] * latent.norm() * self.colours[column][code - 1]
             way = _as_long(latent + steps, latent[None])
-            faces = np.concatenate(list(quick.draw(way)))
-            likely = self.guesser.extractor(faces)[:, start:end].softmax(1)[:, code - 1]
-            reached = likely > SURE
-            if reached.any():
-                found.append(way[int(reached.float().argmax())])
+            faces = np.concatenate(list(quick.draw(torch.cat([face[None], way]))))
+            seen = self.guesser.extractor(faces).split(self.widths, 1)
+            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE
+            good = reached & self._held(seen, column)[1:]
+            if good.any():
+                found.append(way[int(good.float().argmax())])
             else:
-                found.append(self._descend(sampler, way[:1], way[-1:], column, code)[0])
+                nearest = int(reached.float().argmax()) if reached.any() else STEPS - 1
+                found.append(self._descend(sampler, face[None], way[:1], way[nearest, None], column, code)[0])
         return torch.stack(found)
 
-    def _descend(self, sampler: Sampler, before: Tensor, start: Tensor, column: int, code: int) -> Tensor:
-        """Change the colour of the face of a latent `before` (1, nz) by gradient descent from `start` (1, nz).
+    @property
+    def widths(self) -> list[int]:
+        """The number of colours in each of the guesser's columns."""
+        return [len(names) - 1 for names in self.guesser.vocabulary]
 
-        The face's other colours, and its coarse pixels, are held.
+    def _held(self, seen: Sequence[Tensor], column: int) -> Tensor:
+        """Return for which faces all colours but those of `column` are those of the first face: (N,) bool."""
+        others = [logits.argmax(1) for i, logits in enumerate(seen) if i != column]
+        return torch.stack([torch.ones_like(seen[column][:, 0]) > 0, *(other == other[0] for other in others)]).all(0)
+
+    def _descend(self, sampler: Sampler, own: Tensor, before: Tensor, start: Tensor, column: int, code: int) -> Tensor:
+        """Change a colour by gradient descent from the latent `start`, (1, nz) as the other latents.
+
+        The other colours of the face of `own`, and the coarse pixels of the face of `before`, are held.
         """
-        widths, random = [len(names) - 1 for names in self.guesser.vocabulary], np.random.default_rng(0)
+        random = np.random.default_rng(0)
 
         def face(latent: Tensor) -> Tensor:
             with device.autocast(sampler.device, sampler.precision):
@@ -94,7 +141,8 @@ class Directions:
 
         with torch.no_grad():
             first = face(before.to(sampler.device))
-            colours = [logits.softmax(1) for logits in self.guesser.logits(first).split(widths, 1)]
+            asked = self.guesser.logits(face(own.to(sampler.device))).split(self.widths, 1)
+            colours = [logits.softmax(1) for logits in asked]
         colours[column] = torch.zeros_like(colours[column])
         colours[column][:, code - 1] = 1
         latent = start.to(sampler.device, copy=True).requires_grad_()
@@ -104,12 +152,13 @@ class Directions:
             down, right = random.integers(0, 2 * SHIFT + 1, 2)
             size = now.shape[-1]
             shifted = pad(now, [SHIFT] * 4, "reflect")[:, :, down : down + size, right : right + size]
-            logits = self.guesser.logits(shifted).split(widths, 1)
+            logits = self.guesser.logits(shifted).split(self.widths, 1)
             likely = logits[column].softmax(1)[0, code - 1]
-            if likely.logit() > MARGIN:
+            both = [torch.cat(pair) for pair in zip(asked, logits, strict=True)]
+            if likely.logit() > MARGIN and self._held(both, column)[1]:
                 break
             layout = (avg_pool2d(now, COARSE) - avg_pool2d(first, COARSE)).square().mean()
-            seen = [cross_entropy(some, asked) for some, asked in zip(logits, colours, strict=True)]
+            seen = [cross_entropy(some, wanted) for some, wanted in zip(logits, colours, strict=True)]
             optimizer.zero_grad()
             (torch.stack(seen).sum() + LAYOUT * layout).backward()
             optimizer.step()

@@ -178,17 +178,16 @@ class Studio:
         sliders = {slider: share for slider, share in sliders.items() if share}
         if not sliders and not recoloured:
             return face
-        sampler, latent = face.sampler, face.latent
-        known = sampler.classes.learned(recoloured)
-        if known and face.seed is not None:
+        sampler, seed = face.sampler, face.seed
+        of_classes, known = sampler, sampler.classes.learned(recoloured)
+        if known and seed is not None:
             codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
             of_classes = dataclasses.replace(sampler, asked=face.without(known).asked, replaced=codes)
-            latent = of_classes.latents([face.seed], 0.0, face.std).cpu()
-        found = self.directions(sampler)
-        latent = found.move(latent, sliders) if sliders else latent
-        for name, colour in recoloured.items():
-            if name not in known or found.knows(name, colour):
-                latent = found.recolour(sampler, latent, *found.code(name, colour))
+
+        def draw(of: Sampler) -> Tensor:
+            return face.latent if of_classes is sampler or seed is None else of.latents([seed], 0.0, face.std).cpu()
+
+        latent = self.directions(sampler).change(of_classes, draw, sliders, recoloured)
         return Face(face.generator, sampler, latent, None, face.std)
 
     def ends(self, face: Face) -> np.ndarray:
