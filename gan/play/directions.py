@@ -126,7 +126,9 @@ class Directions:
     def _held(self, seen: Sequence[Tensor], column: int) -> Tensor:
         """Return for which faces all colours but those of `column` are those of the first face: (N,) bool."""
         others = [logits.argmax(1) for i, logits in enumerate(seen) if i != column]
-        return torch.stack([torch.ones_like(seen[column][:, 0]) > 0, *(other == other[0] for other in others)]).all(0)
+        return torch.stack(
+            [torch.ones_like(seen[column][:, 0], dtype=torch.bool), *(other == other[0] for other in others)]
+        ).all(0)
 
     def _descend(self, sampler: Sampler, own: Tensor, before: Tensor, start: Tensor, column: int, code: int) -> Tensor:
         """Change a colour by gradient descent from the latent `start`, (1, nz) as the other latents.

@@ -155,6 +155,26 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
     assert torch.equal(found.recolour(sampler, latents[1:], column, code)[0], recoloured[1])  # the same each time
 
 
+def test_hair_of_another_class_leaves_the_eyes_as_they_were() -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    found = directions.of(sampler)
+    (column, code), seeds = found.code("hair", "pink"), [10_004, 10_006, 10_008]
+    sampler.replaced, _ = sampler.classes.parse("hair:pink")
+
+    def draw(of: Sampler) -> torch.Tensor:
+        return of.latents(seeds).cpu()
+
+    own, of_class = draw(dataclasses.replace(sampler, replaced={})), draw(sampler)
+    changed = found.change(sampler, draw, {}, {"hair": "pink"})
+    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
+        np.concatenate([next(sampler.draw(latents)) for latents in (own, of_class, changed)])
+    )
+    (before, by_class, after) = codes[:, 1 - column].reshape(3, -1)
+    assert (by_class != before).any()
+    assert (after == before).all()
+    assert (codes[-3:, column] == code).all()
+
+
 def test_an_unknown_colour_is_one_line(found: Directions) -> None:
     with pytest.raises(ConfigError, match=r"--hair: no colour is called 'bleu'; did you mean blue\?"):
         found.code("hair", "bleu")

@@ -128,7 +128,8 @@ def test_a_class_that_was_asked_for_gives_way_to_another_colour(
     (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
     (blue,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:blue,mood:wild")
     found = studio.directions(red.sampler)
-    recoloured = found.recolour(red.sampler, blue.latent, *found.code("hair", "blue"))
+    (own,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "mood:wild")
+    recoloured = found.recolour(red.sampler, blue.latent, *found.code("hair", "blue"), own.latent)
     assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, recoloured)
 
 
