@@ -29,7 +29,7 @@ SAMPLES = 2048  # samples in the regression
 SLIDERS = "light", "warm", "turn"  # -1 is darker, colder, to the left; 1 is lighter, warmer, to the right
 REACH = 0.4  # distance to the end of a slider, as a multiple of the latent's norm
 FARTHEST, STEPS = 0.6, 5  # the largest such distance for a new colour, and the number of steps tried up to there
-SURE = 0.5  # the first step at which the new colour is more probable than this, and the others stay, is taken
+SURE = {"hair": 0.5, "eyes": 0.8}  # the first step with a probability above this, at which the rest stays, is taken
 DESCENTS, RATE = 80, 0.1  # gradient steps where no step will do, and Adam's learning rate
 MARGIN = 2.0  # the log odds of the new colour at which they end
 SHIFT = 5  # pixels by which a face is shifted at most in each of them, so that the network is not merely deceived
@@ -109,7 +109,7 @@ class Directions:
             way = _as_long(latent + steps, latent[None])
             faces = np.concatenate(list(quick.draw(torch.cat([face[None], way]))))
             seen = self.guesser.extractor(faces).split(self.widths, 1)
-            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE
+            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE[self.guesser.vocabulary[column][0]]
             good = reached & self._held(seen, column)[1:]
             if good.any():
                 found.append(way[int(good.float().argmax())])
