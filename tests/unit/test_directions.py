@@ -135,6 +135,24 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
     torch.testing.assert_close(found.recolour(sampler, blue[:1], column, code), blue[:1])
 
 
+def test_eyes_have_to_be_surer_of_a_new_colour_than_hair(known: Sampler) -> None:
+    latents = known.latents(range(50)).cpu()
+
+    def softly(faces: Tensor) -> Tensor:
+        return greenness(faces) / 10
+
+    def probabilities(name: str) -> Tensor:
+        extractor = Extractor("softly", 2, lambda pixels: softly(images.to_tensor(pixels)), CPU)
+        guesser = Guesser(((name, "green", "blue"),), (0.0,), extractor, softly)
+        after = directions.find(known, guesser=guesser).recolour(known, latents, 0, 1)
+        return torch.cat([extractor(faces) for faces in known.draw(after)]).softmax(1)[:, 0]
+
+    hair, eyes = probabilities("hair"), probabilities("eyes")
+    assert hair.min() > 0.5
+    assert (hair < 0.8).any()
+    assert eyes.min() > 0.8
+
+
 def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_the_rest() -> None:
     sampler = sampling.load(RELEASED, CPU)
     found = directions.of(sampler)
