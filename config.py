@@ -246,7 +246,7 @@ class TrainConfig:
         None,
         "minutes that the run may take, with its last measurement and grid; with the default preset and no old weights "
         "the machine is measured, and learning rates are chosen to suit it, on fast machines also networks and batch; "
-        "with --resume so many minutes from now; unset trains by epochs.",
+        "with --resume this many minutes from now; unset trains by epochs.",
         ge=0.01,
         later=True,
     )
@@ -278,7 +278,7 @@ class TrainConfig:
     )
     d_enlarge: float = recipe(
         1.0,
-        "with projected: the encoder sees faces enlarged so many times, and an eye at more places; takes longer. The "
+        "with projected: the encoder sees faces enlarged this many times, and an eye at more places; takes longer. The "
         "released generator had 1.5.",
         ge=1,
         le=4,
@@ -300,8 +300,8 @@ class TrainConfig:
     )
     blocks: int = recipe(
         48,
-        "the generator of dcgan has a residual block at each of its maps of up to so many pixels, except the first, so "
-        "that both eyes of a face agree more often; 0: none.",
+        "the generator of dcgan has a residual block at each of its maps of up to this many pixels, except the first, "
+        "so that both eyes of a face agree more often; 0: none.",
         ge=0,
     )
     modulated: bool = recipe(
@@ -528,7 +528,8 @@ class GenerateConfig:
     invert: Path | None = option(None, "a picture: find the face that looks most like it.")
     vary: float | None = option(
         None,
-        "gen_num neighbours of one face, of seeds, like, mix or invert; from 0, the face itself, to 1, any other face.",
+        "gen_num neighbours of one face, of seeds, like, mix or invert; from 0, the face itself, to 1, any other face, "
+        "of any class and colour.",
         ge=0,
         le=1,
     )

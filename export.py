@@ -38,8 +38,13 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
             told += f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
         else:
             about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
-            hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))
+            named = hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))
             told = f"model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
+            if not named:
+                print(
+                    f"{shown}: README.md was there and is kept, but it does not name this generator, "
+                    f"{sampler.digest}; complete it, or delete it and export again"
+                )
         size = f"{path.stat().st_size / 1e6:.1f} MB, " if path.is_file() else ""
         print(f"{shown}: {size}{told}")
         if config.push is not None:

@@ -57,7 +57,7 @@ def generate(config: GenerateConfig) -> None:
         recoloured = {column for column in first if sampler.classes.vocabulary[column][0] in learned}
         sampler.asked = {column: code for column, code in first.items() if column not in recoloured}
         sampler.replaced = {column: first[column] for column in recoloured}
-        until = {column: code for column, code in until.items() if column not in recoloured}
+        until = {column: code for column, code in until.items() if column in sampler.asked}
     move = mover(sampler, config)
     if until != sampler.asked:
         for other in ("gen_search_num", "mix", "morph", "vary"):
@@ -79,7 +79,8 @@ def generate(config: GenerateConfig) -> None:
                 seeds, by = whole_faces.choose(
                     sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update
                 )
-            chosen = f", of {config.gen_search_num:,} {by}"
+            moved = config.colours or any(getattr(config, name) for name in directions.SLIDERS)
+            chosen = f", of {config.gen_search_num:,} {by}{' before the change' if moved else ''}"
         write(named(sampler, seeds, config, move), len(seeds), sampler, config, said=chosen)
 
 
@@ -287,11 +288,14 @@ def check_used(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     of_vary = {"gen_num", "gen_std"} if config.vary is not None else set[str]()
     seeds = {"seed", "gen_num"}
     random = {*seeds, "gen_std", "gen_mean"}
-    unused = {"seeds": seeds, "like": random, "invert": random, "mix": seeds, "morph": seeds}
+    has_seed = re.search(r"(?<![^\s,+-])\d+(?![^\s,+-])", config.mix or config.morph or "0")
+    files, of_faces = ("", seeds) if has_seed else (" of PNG files", {*random, "classes"})
+    unused = {"seeds": seeds, "like": random, "invert": random, "mix": of_faces, "morph": of_faces}
     unused["timelapse"] = typed.keys() - {"timelapse", "gen_img", "gpu"}
     for verb, names in unused.items():
         if getattr(config, verb) is not None and (found := names & typed.keys() - of_vary):
-            raise ConfigError(f"--{min(found)} means nothing with --{verb}; leave it out")
+            name = min(found).replace("classes", "class")
+            raise ConfigError(f"--{name} means nothing with --{verb}{files}; leave it out")
     if config.morph is None and (found := {"seconds", "fps"} & typed.keys()):
         raise ConfigError(f"--{min(found)} is for --morph; leave it out")
 

@@ -98,9 +98,9 @@ class Classes:
         return [seed for _ in rows for seed in range(ROW)], np.concatenate(rows)
 
     def learned(self, colours: Mapping[str, str]) -> list[str]:
-        """Return the labels, hair or eyes, whose requested colour is a class or a range of some (FROM..TO)."""
+        """Return the labels, hair or eyes, whose requested colour is a class."""
         known = {name: set(map(str.casefold, names)) for name, *names in self.vocabulary}
-        return [name for name, of in colours.items() if name in known and (of.casefold() in known[name] or ".." in of)]
+        return [name for name, colour in colours.items() if colour.casefold() in known.get(name, ())]
 
     def number(self, column: int, code: int) -> int:
         """Return the number of faces that have a class."""
@@ -125,7 +125,7 @@ class Classes:
         try:
             found = [self._asked(part) for part in re.split(before_columns, text, flags=re.IGNORECASE)]
         except ConfigError:  # assume that names hold no commas, so that the error names the invalid part
-            found = [self._asked(part) for part in text.split(",") if part.strip()]
+            found = [self._asked(part) for part in text.split(",") if part.strip()] or [self._asked("")]
         for column, *_ in found:
             if [one for one, *_ in found].count(column) > 1:
                 raise ConfigError(f"--class: {columns[column]} is given twice; give it once")

@@ -19,10 +19,13 @@ WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 INSTALL = "pip install -r requirements-extra.txt"
 
 
-def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[str, Any], card: str) -> None:
+def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[str, Any], card: str) -> bool:
     """Write a generator into a folder: its weights, its description, and its model card in Markdown.
 
     An existing card is not overwritten, since somebody may have completed it.
+
+    Returns:
+        Whether the folder's card names the digest of this generator.
 
     Raises:
         ConfigError: the package safetensors is missing, or the folder has other files.
@@ -43,6 +46,7 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
     for name, some in content.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(some)
+    return str(described["digest"]) in (folder / CARD).read_text("utf-8", errors="replace")
 
 
 def read(path: Path, on: torch.device) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import math
 import os
+import warnings
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,9 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
         top, left = (i // columns) * (height + gap) + gap, (i % columns) * (width + gap) + gap
         sheet[top : top + height, left : left + width] = picture
     return sheet
+
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # a picture twice as large is refused
 
 
 def picture(pixels: np.ndarray) -> Picture:

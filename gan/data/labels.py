@@ -132,7 +132,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
         if wanted:
             raise
         return None
-    heads = [name.split("/")[0] if "/" in name else "" for name in names]
+    heads = [name.split("/")[0].strip() if "/" in name else "" for name in names]
     folders = ["" if head.lower().endswith(".zip") else head for head in heads]
     sizes = Counter(folders)
     if len(sizes) < 2 or (not wanted and ("" in sizes or min(sizes.values()) < LEAST)):

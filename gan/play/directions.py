@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, cross_entropy, normalize, pad
 
-from config import DIRECTIONS
+from config import DIRECTIONS, ConfigError
 from gan import checkpoint, device
 from gan.classes import one_of
 from gan.quality import colours
@@ -79,8 +79,10 @@ class Directions:
             each: wraps the latents that are recoloured one by one, for a progress bar.
 
         Raises:
-            ConfigError: a colour is unknown.
+            ConfigError: a colour is unknown, or the generator makes grey faces and is asked for colours.
         """
+        if sampler.model.channels == 1 and (colours or sliders.get("warm")):
+            raise ConfigError("this generator makes grey faces, without colours; leave out --hair, --eyes and --warm")
 
         def drawn(of: Sampler) -> Tensor:
             return self.move(draw(of), sliders) if sliders else draw(of)

@@ -254,7 +254,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             ends = grid(studio.ends(one), 2 * len(SLIDERS))
             shown = files([enlarged(studio.pixels([one], quick=True)[0]), ends], folder)
             plain = [0 for _ in sliders] + [AS_IS for _ in colours]
-            now.chosen = now.moved = one
+            now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
             return *shown, *plain, studio.command(one.generator, *(options or one.words))
 
         @on_page
@@ -267,7 +267,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_change(now: Session, *values: Any) -> tuple[Any, ...]:
-            one = now.chosen or now.face
+            one = now.chosen or now.face  # the second raises that none is chosen
             moves = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
             wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
             moved = studio.moved(one, moves, wanted)
@@ -277,6 +277,8 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             known = one.sampler.classes.learned(wanted)
             said = [*one.without(known).words, *options] if one.seed is not None else one.words
             shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
+            if now.chosen is not one:  # meanwhile another face was chosen, or this one anew
+                return gr.skip(), gr.skip()
             now.moved = moved
             return *shown, studio.command(one.generator, *said)
 

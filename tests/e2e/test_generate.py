@@ -123,6 +123,28 @@ def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Pat
     assert kept != [0, 1, 2, 3]
 
 
+def test_a_search_says_that_the_faces_were_chosen_before_they_were_changed(small: Path, run_here: Command) -> None:
+    words = ["--nogen=4", "--gen_search_num=16", "--light=1"]
+    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words)
+    assert "of 16 the best as far as the discriminator can tell before the change\n" in result.stdout, result.stderr
+
+
+def test_grey_faces_take_no_colours(tmp_path: Path, run_here: Command) -> None:
+    grey = ROOT / "tests/old_formats/resnet/latest.pt"
+    for words in (["--warm=1"], ["--eyes=blue"]):
+        said = refused(run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", *words))
+        assert "this generator makes grey faces, without colours; leave out --hair, --eyes and --warm" in said
+    assert list(tmp_path.iterdir()) == []
+    light = run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", "--light=1")
+    assert light.returncode == 0, light.stderr
+
+
+def test_a_huge_picture_is_said_in_one_line(tmp_path: Path, run_command: Command) -> None:
+    Image.new("1", (10_000, 9_500)).save(tmp_path / "poster.png")  # more than Pillow warns of
+    result = run_command("generate.py", "--nogpu", "--like=poster.png")
+    assert "poster.png: has no recipe" in refused(result)
+
+
 def test_a_search_keeps_the_released_faces_with_the_most_whole_eyes(tmp_path: Path, run_here: Command) -> None:
     result = run_here("generate.py", "--nogpu", "--nogen=3", "--gen_search_num=65", "--outdir=best", "--seed=7")
     assert result.returncode == 0, result.stderr
@@ -253,9 +275,12 @@ def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here:
         (["--morph=3"], "--morph: expected 2 to 64 faces, by their seeds or PNG files, such as 3,17,42; got '3'"),
         (["--morph=3,17", "--gen_img=film.png"], "--gen_img: expected a film ending in .webp, .gif or .mp4"),
         (["--like=a.png", "--gen_std=0.5"], "--gen_std means nothing with --like; leave it out"),
+        (["--mix=a.png + b.png", "--class=hair:red"], "--class means nothing with --mix of PNG files; leave it out"),
+        (["--morph=a-1.png,b.png", "--gen_std=2"], "--gen_std means nothing with --morph of PNG files; leave it out"),
         (["--seconds=3"], "--seconds is for --morph; leave it out"),
         (["--timelapse=run", "--hair=blue"], "--hair means nothing with --timelapse; leave it out"),
         (["--hair=bleu"], "--hair: no colour is called 'bleu'; did you mean blue?"),
+        (["--hair=blue..red"], "--hair: no colour is called 'blue..red'"),
         (["--light=2"], "--light: must be from -1 to 1; got 2"),
         (["--invert=none.png"], "none.png: cannot be read as a picture"),
         (["--morph=3,17", "--fps=0"], "--fps: must be from 1 to 30; got 0"),

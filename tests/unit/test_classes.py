@@ -106,6 +106,7 @@ def test_with_one_column_its_name_may_be_left_out() -> None:
         ("hair:", "expected COLUMN:CLASS"),
         ("hair:blue,hair:red", "hair is given twice"),
         ("hair:blue..rde", "did you mean red?"),
+        (" , ", "expected COLUMN:CLASS"),
     ],
 )
 def test_what_is_not_known_is_said(text: str, said: str) -> None:

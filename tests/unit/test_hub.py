@@ -59,9 +59,12 @@ def test_a_folder_is_measured_as_a_generator(
 def test_a_card_that_was_completed_stays_and_other_files_are_not_overwritten(
     exported: Path, knowing_checkpoint: Path, run_here: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    (exported / "README.md").write_text("mine")
     again = ("export.py", "--to=safetensors", f"--checkpoint={knowing_checkpoint}")
-    assert run_here(*again, "--out=mine").returncode == 0
+    assert "is kept" not in run_here(*again, "--out=mine").stdout
+    (exported / "README.md").write_text("mine")
+    result = run_here(*again, "--out=mine")
+    assert result.returncode == 0
+    assert "mine: README.md was there and is kept, but it does not name this generator, " in result.stdout
     assert (exported / "README.md").read_text() == "mine"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text("{}")

@@ -55,6 +55,12 @@ def test_folders_with_enough_faces_are_classes_unasked(tmp_path: Path) -> None:
     assert found(tmp_path / "faces", False) is None
 
 
+def test_blanks_around_the_name_of_a_folder_are_none_of_the_class(tmp_path: Path) -> None:
+    put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in ("a ", "b") for i in range(LEAST)))
+    assert (of := found(tmp_path / "faces")) is not None
+    assert of[0] == (("class", "a", "b"),)
+
+
 @pytest.mark.parametrize("names", [["a/0.png"], ["1.png"]])
 def test_small_folders_and_faces_outside_of_them_are_classes_only_where_asked(tmp_path: Path, names: list[str]) -> None:
     put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in "bc" for i in range(LEAST)), *names)

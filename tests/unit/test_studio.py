@@ -1,8 +1,10 @@
 """The studio without its page: generators at hand, and commands that say what is shown."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import recipes
-from gan.play.studio import Studio
+from gan.play.studio import Face, Studio
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -177,3 +179,39 @@ def test_a_run_that_is_named_by_its_folder_is_loaded_again_only_with_other_weigh
     before = by_folder.sampler("new")
     Path("checkpoints/new/report.html").touch()
     assert by_folder.sampler("new") is before
+
+
+def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradio = pytest.importorskip("gradio")
+    from gan.play import page
+
+    async def built() -> Any:
+        return page.build(studio, tmp_path)
+
+    blocks = asyncio.run(built())  # gradio leaves a loop of its own behind where none runs
+    on = {function.fn.__name__: function.fn for function in blocks.fns.values() if function.fn is not None}
+    wall = tuple(studio.wall("new/latest.pt", 0, 2, 1.0, 1, ""))
+    now, moved = page.Session(wall=wall), studio.moved
+    lighter = (1.0, 0.0, 0.0, page.AS_IS, page.AS_IS)
+    for index in (0, 1):
+        on["on_wall"](now, gradio.SelectData(None, {"index": 0, "value": None}))
+        assert "--light=1" in on["on_change"](now, *lighter)[-1]
+        edited = now.face
+
+        def slow(*words: Any, index: int = index) -> Face:
+            """Meanwhile the change is undone, or the second face is clicked."""
+            if index == 0:
+                on["on_reset"](now)
+            else:
+                on["on_wall"](now, gradio.SelectData(None, {"index": 1, "value": None}))
+            return moved(*words)
+
+        monkeypatch.setattr(studio, "moved", slow)
+        shown = on["on_change"](now, *lighter)
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        assert shown == (gradio.skip(), gradio.skip())
+        assert now.face is now.chosen is not edited
+        assert now.face.seed == index
