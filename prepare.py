@@ -227,11 +227,13 @@ def guessed(
     earlier = csv.DictReader(io.StringIO(before.decode()))
     lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
     rest = known.keys() - lines.keys()
-    others = {row["file"]: [row.get(column, "") for column in config.labels] for row in earlier if row["file"] in rest}
+    others = {row["file"]: row for row in earlier if row["file"] in rest}
+    more = {column for row in others.values() for column, label in row.items() if label} - {"file", *config.labels}
+    columns = [*config.labels, *sorted(more)]
+    cells = [[name, *(row.get(column, "") for column in columns)] for name, row in others.items()]
+    cells += [[name, *line, *("" for _ in more)] for name, line in lines.items()]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(
-        [["file", *config.labels], *([name, *line] for name, line in sorted((others | lines).items()))]
-    )
+    csv.writer(text, lineterminator="\n").writerows([["file", *columns], *sorted(cells)])
     content = text.getvalue().encode()
     try:
         # The manifest names the table before it is written, so that it is known as ours even if this is interrupted.

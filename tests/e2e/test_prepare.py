@@ -645,21 +645,22 @@ def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path,
     number = sum(bool(row["hair"]) for row in rows)
     assert re.search(rf"{number} of {len(rows)} faces have a label for hair in faces/labels.csv", done.stdout)
 
-    again = run_here(*words, "--label=hair")  # its own table is written again
-    assert again.returncode == 0, again.stderr
-    assert table.read_text(encoding="utf-8").splitlines()[0] == "file,hair"
-    assert run_here(*words).returncode == 0
-    assert table.is_file()
-
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "new.png").write_bytes(encoded(synthetic_face(50)))
     added = run_here("prepare.py", "more", "--out=faces", "--nogpu", "--label=hair", "--report=more.html")
     assert added.returncode == 0, added.stderr
     assert f"{len(rows)} faces of earlier calls keep theirs" in added.stdout
-    later = {row["file"]: row["hair"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())}
+    later = {row["file"]: row for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())}
     (new,) = later.keys() - files
     assert new.startswith("new-")
-    assert later == {**{row["file"]: row["hair"] for row in rows}, new: later[new]}
+    assert later.pop(new)["eyes"] == ""
+    assert later == {row["file"]: row for row in rows}
+
+    again = run_here(*words, "--label=hair")  # its own table is written again
+    assert again.returncode == 0, again.stderr
+    assert table.read_text(encoding="utf-8").splitlines()[0] == "file,hair"
+    assert run_here(*words).returncode == 0
+    assert table.is_file()
 
     table.write_text("file,hair\n0.png,red\n", encoding="utf-8")
     refused = run_here(*words, "--label=hair")
