@@ -16,8 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
-from gan import files
-from gan.checkpoint import checkpoints_in
+from gan import checkpoint, files
 from gan.command_line import command_line, show
 from gan.data.faces import Pack, has_faces, open_pack
 from gan.data.labels import labels_of, translated
@@ -29,7 +28,7 @@ from gan.quality import classification, evaluation, features, report, sampling, 
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
-from gan.watching.curves import METRICS
+from gan.watching.curves import BY_DAMAGE, METRICS
 
 FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
@@ -149,6 +148,9 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     """Load the generator, or open the pictures, that --fake names."""
     if config.fake.suffix == ".pt" or any(os.path.isfile(config.fake / name) for name in sampling.FILES):
         sampler = sampling.load(config.fake, device)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # a run's faces may have moved since
+            options = json.loads((config.fake / "config.json").read_text(encoding="utf-8"))["config"]
+            sampler.origin = {**sampler.origin, "data_path": str(options["data_path"])}
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
                 f"--image_size={config.image_size}: {config.fake} generates faces of {sampler.model.image_size} "
@@ -382,7 +384,7 @@ def checkpoint_history(
     """Return the metrics over a run: of its checkpoints, measured now, and those measured during training."""
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
-    for path in reversed(checkpoints_in(config.fake)):
+    for path in reversed(checkpoint.checkpoints_in(config.fake)):
         if "-before" in path.stem:  # left behind when the run was resumed from an older checkpoint
             continue
         try:
@@ -404,13 +406,25 @@ def checkpoint_history(
     faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     return {
         f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
-        f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(config.fake),
+        f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(
+            config.fake, alike=config.real is None and features_in_training(config.fake) in (None, extractor.name)
+        ),
     }
 
 
-def measured_in_training(run: Path) -> list[dict[str, float]]:
-    """Return the rows of a run's log that have metrics, oldest first."""
-    wanted, found = ("images_seen", *METRICS), []
+def features_in_training(run: Path) -> str | None:
+    """Return the features in which a run measured itself; None if nothing tells."""
+    with contextlib.suppress(CheckpointError):
+        return checkpoint.load(run / "best.pt", hint=False).get("evaluation", {}).get("features")
+    return None
+
+
+def measured_in_training(run: Path, alike: bool = True) -> list[dict[str, float]]:
+    """Return the rows of a run's log that have metrics, oldest first.
+
+    Only damage is returned unless the features and the real faces are `alike` in training and now.
+    """
+    wanted, found = ("images_seen", *METRICS) if alike else ("images_seen", BY_DAMAGE), []
     log = run / "log.jsonl"
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else ():
         # The row may be cut short by a crash, without metrics, or edited by hand.

@@ -220,9 +220,20 @@ def test_a_run_is_measured_in_training_and_afterwards(
     # Going on keeps the best of before, and by the metric that a user of before had chosen.
     before = (tmp_path / "checkpoints/r/best.pt").read_bytes()
     more = "--resume=checkpoints/r", "--max_epoch=4"
-    result = run_here("train.py", *more, "--eval_images=0")
+    (tmp_path / "faces").rename(tmp_path / "moved")
+    result = run_here("train.py", *more, "--eval_images=0", "--data_path=moved")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoints/r/best.pt").read_bytes() == before
+
+    # best.pt does not know where the faces are now. In other features than in training only damage compares.
+    result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu", "--features=faces")
+    assert result.returncode == 0, result.stderr
+    found = numbers(tmp_path / "evaluation.json")
+    assert "80 of 160 faces of moved" in found["real"]
+    of_checkpoints, in_training = found["run"].values()
+    assert all(point.keys() == {"images_seen", "damage_x100"} for point in in_training)
+    assert all(set(METRICS) <= point.keys() for point in of_checkpoints)
+
     content = checkpoint.load(run / "latest.pt")
     checkpoint.save(run / "latest.pt", {**content, "config": {**content["config"], "eval_metric": "swd_x1000"}})
     result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=5", "--eval_images=160")
