@@ -97,7 +97,8 @@ def train(
             healthy = monitor.row(state.step, n * state.step, {**ranks.means(monitor.means()), **metrics})
             if roll_back.back_if(not healthy or (saving and not state.is_finite())):
                 continue
-        if ranks.first and not ending and due(state.step, config.plot_every) and monitor.may_preview():
+        previewed = not ending and due(state.step, config.plot_every) and monitor.may_preview()
+        if ranks.first and previewed and state.is_finite():
             preview(run, state, monitor, probe)
         if saving:
             good, saved = ranks.first and save(run, state, monitor, numbered, ending), time.monotonic()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
+
 from config import TrainConfig
+from gan.device import out_of_memory
 from gan.quality.evaluation import Evaluator
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
@@ -41,8 +46,14 @@ def evaluated_last(config: TrainConfig, evaluator: Evaluator) -> bool:
     """Return whether a run is evaluated at its end, however much time evaluations have taken already.
 
     The last evaluation should not be an old one. A budget reserves up to half of its minutes for a further evaluation,
-    and up to a fifth for a first one.
+    and up to a fifth for a first one. A run without the memory to estimate how long one takes makes none.
     """
     if config.budget is None:
         return evaluator.best is not None
-    return evaluator.cost() <= (30 if evaluator.best is not None else 12) * config.budget
+    try:
+        cost = evaluator.cost()
+    except (RuntimeError, MemoryError) as error:
+        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # LinAlgError: the samples may be degenerate
+            raise
+        cost = evaluator.seconds = math.inf
+    return cost <= (30 if evaluator.best is not None else 12) * config.budget

@@ -72,7 +72,7 @@ def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> fl
         try:
             return images_per_second(config, machine, seconds)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or config.batch_size % (2 * machine.world):
+            if not out_of_memory(error) or config.batch_size < 4 or config.batch_size % (2 * machine.world):
                 raise
         free_memory(machine.device)
         config = dataclasses.replace(config, batch_size=config.batch_size // 2)

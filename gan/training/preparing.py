@@ -22,6 +22,7 @@ from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
+from gan.images import PREVIEWS
 from gan.presets import FEW, FEW_FACES
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
@@ -89,6 +90,8 @@ def looked_up(
         raise ConfigError(  # when the run is resumed
             f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
         )
+    if previews is not None and path is None and any(previews.glob(PREVIEWS)):
+        raise ConfigError(f"--save_path: {previews} holds the previews of another run; choose another folder")
     return config, content, new_folder(config) if path is None else path.parent
 
 
@@ -263,7 +266,7 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
     best = found if found.get("features") == extractor.name and config.kept_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
-    return Evaluator(*of, extractor, sampler, config.kept_by, best)
+    return Evaluator(*of, extractor, sampler, config.kept_by, best, 0 if best else state.step * config.batch_size)
 
 
 def open_probe(faces: Faces) -> health.Probe:

@@ -65,12 +65,15 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
     except TypeError as error:
         raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
     for name, value in typed.items():
-        if name not in CHANGEABLE_ON_RESUME and value != getattr(stored, name):
+        kept = getattr(stored, name)
+        if name == "classes" and kept is None:
+            kept = bool(stored.vocabulary)
+        if name not in CHANGEABLE_ON_RESUME and value != kept:
             if name == "run":
                 raise ConfigError(f"--run: to go on with {value}: --resume={as_word(RUNS / value)}")
             raise ConfigError(
-                f"--{name}: a run keeps it, here {getattr(stored, name)}; got {value}. Leave it out, or start a new "
-                f"run from these weights with --init={as_word(path)}"
+                f"--{name}: a run keeps it, here {'unset' if kept is None else kept}; got {value}. Leave it out, or "
+                f"start a new run from these weights with --init={as_word(path)}"
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
     if ("budget" in typed) != ("max_epoch" in typed):  # whichever was typed now ends the run

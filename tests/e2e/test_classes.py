@@ -57,7 +57,9 @@ def test_folders_are_learned_as_classes_and_a_stopped_run_goes_on_bit_for_bit(
     assert whole.returncode == 0, whole.stderr
     assert "learning 3 classes of class (150 of 150 faces have one): cats, dogs, ogres" in whole.stdout
     assert run_here(*words, "--run=part", "--max_epoch=1").returncode == 0
-    again = run_here("train.py", "--resume=checkpoints/part", "--max_epoch=2", "--nogpu")
+    refused = run_here("train.py", "--resume=checkpoints/part", "--noclasses")
+    assert "--classes: a run keeps it, here True; got False" in refused.stderr
+    again = run_here("train.py", "--resume=checkpoints/part", "--max_epoch=2", "--nogpu", "--classes")
     assert again.returncode == 0, again.stderr
     one, other = (checkpoint.load(tmp_path / "checkpoints" / name / "latest.pt") for name in ("whole", "part"))
     assert all(equal(one[part], other[part]) for part in PARTS)

@@ -454,6 +454,15 @@ def test_previews_are_not_written_among_the_faces(faces: Path, tmp_path: Path, r
     assert not list(tmp_path.iterdir())
 
 
+def test_previews_of_two_runs_are_not_mixed(faces: Path, tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "imgs").mkdir()
+    (tmp_path / "imgs" / "step-00000000.png").touch()
+    result = run_here("train.py", *SMALL, f"--data_path={faces}", "--save_path=imgs", "--max_epoch=1", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--save_path: imgs holds the previews of another run; choose another folder" in one_line(result.stderr)
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_a_folder_named_without_faces_is_an_error(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "data").mkdir()
 

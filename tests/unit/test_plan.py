@@ -120,6 +120,16 @@ def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monke
     assert not preparing.choose_compile(whole, Machine(HALVES, gpu, "fp32"), 0.0, 1000, None)  # pyright: ignore[reportArgumentType]
 
 
+def test_networks_that_fit_with_no_batch_are_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def speed(*_: object) -> float:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    for batch in (16, 6):
+        with pytest.raises(torch.OutOfMemoryError):
+            plan.choose(dataclasses.replace(SMALL, batch_size=batch), {}, MACHINE, 60, 1000)
+
+
 @pytest.mark.parametrize(
     ("typed", "kind", "world", "compiled"),
     [(None, "cuda", 1, True), (None, "cpu", 1, False), (None, "cuda", 2, False), (False, "cuda", 1, False)],

@@ -6,6 +6,7 @@ import errno
 import functools
 import itertools
 import json
+import math
 import os
 import signal
 import tempfile
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import train
 from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DEncoder, Metric, TrainConfig
@@ -37,6 +39,7 @@ from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
 from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
+from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
 from model import Projected
 
@@ -252,6 +255,20 @@ def test_going_back_that_fails_leaves_the_latest_state_where_it_was(
     assert checkpoint.load(run.folder / "step-00000018-before.pt")["step"] == 18
 
 
+def test_networks_that_are_no_numbers_are_not_previewed(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previewed: list[tuple[int, bool]] = []
+    monkeypatch.setattr(train, "preview", lambda _, state, *rest: previewed.append((state.step, state.is_finite())))
+    monkeypatch.setattr(Monitor, "may_preview", lambda *_: True)
+    batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
+    batches.fails = (5,)
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, plot_every=2, max_epoch=3))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3)) as monitor:
+        train.train(run, TrainingState(run.config, CPU), batches, monitor, lambda: False)
+    assert previewed == [(2, True), (4, True), *((step, True) for step in (2, 4, 6, 8, 10, 12)), (14, True)]
+
+
 def test_no_state_to_go_back_to_is_said(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_in(tmp_path / "run", CONFIG)
     (run.latest / "in the way").mkdir(parents=True)
@@ -364,7 +381,8 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
     slept, clock, times = [0.0], time.perf_counter, list[int]()
 
     class SleepingEvaluator:
-        best, seconds, chosen, extractor = None, 0.1, np.arange(9), types.SimpleNamespace(name="eyes")
+        best, since, seconds = None, 0, 0.1
+        chosen, extractor = np.arange(9), types.SimpleNamespace(name="eyes")
 
         def cost(self) -> float:
             return self.seconds
@@ -402,6 +420,23 @@ def test_a_finished_run_is_measured_where_its_budget_has_the_time(
 ) -> None:
     evaluator = cast(Evaluator, types.SimpleNamespace(best=best, cost=lambda: seconds))
     assert evaluated_last(dataclasses.replace(CONFIG, budget=budget), evaluator) == measured
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("out of memory"), LinAlgError("singular")])
+def test_a_budget_goes_on_where_a_measurement_cannot_be_estimated(pack: Pack, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> None:
+        tried.append(error)
+        raise error
+
+    tried: list[Exception] = []
+    evaluator = Evaluator(
+        pack, np.arange(2), np.arange(0), cast(Any, fail), cast(Any, types.SimpleNamespace(faces=fail)), "fd"
+    )
+    cast(Any, fail).damage = fail
+    for _ in range(2):
+        assert not evaluated_last(dataclasses.replace(CONFIG, budget=3), evaluator)
+    assert len(tried) == 1  # not again in each step
+    assert evaluator.cost() == math.inf
 
 
 def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1049,6 +1084,28 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after({"something": 1}) is None
     alone = {"features": name, "fd": 3.0}  # measured before there was anything else
     assert best_after({"evaluation": alone}) == (3.0 if metric in (None, "fd") else None)
+
+
+def test_metrics_in_other_features_do_not_keep_a_better_state_from_being_the_best(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "LEAST", 2)
+    config = dataclasses.replace(TrainConfig(), eval_metric="damage_x100", ngf=8, ndf=8, batch_size=2)
+    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
+    state.step = 9
+    evaluation = {"features": "faces 0", "fd": 20.0, "damage_x100": 3.0}
+    checkpoint.save(run.folder / "best.pt", {"evaluation": evaluation})
+    evaluator = preparing.open_evaluator(run, state, preparing.Faces(pack, np.arange(2), np.arange(0)))
+    assert evaluator is not None
+    assert evaluator.since == 18
+    monkeypatch.setattr(Run, "save", lambda *_, **__: None)
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+        monitor.curves.add({"step": 9, "images_seen": 18, "fd": 20.0, "damage_x100": 3.0})
+        for seen, (damage, fd) in {20: (3.0, 200.0), 22: (2.5, 150.0), 24: (2.0, 100.0)}.items():
+            found = dict.fromkeys(METRICS, 0.5) | {"damage_x100": damage, "fd": fd}
+            between.keep_best(run, state, evaluator, monitor, found)
+            assert evaluator.best == found
+            monitor.curves.add({"step": seen // 2, "images_seen": seen, **found})
 
 
 def test_anime_faces_are_kept_by_damage_and_samples_asked_to_look_whole(
