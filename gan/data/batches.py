@@ -89,4 +89,5 @@ class Batches:
         if self.flip:
             mirrored = torch.from_numpy(stream(self.seed, step, "flip").random(self.batch_size)[self.part] < self.flip)
             pixels = torch.where(send(mirrored, self.device)[:, None, None, None], pixels.flip(2), pixels)
-        return to_tensor(pixels).contiguous(memory_format=layout(self.device))
+        # Unlike `contiguous`, `clone` also sets the strides of grey images, by which Apple's GPUs choose their layout.
+        return to_tensor(pixels).clone(memory_format=layout(self.device))

@@ -13,6 +13,7 @@ import io
 import os
 import re
 import stat
+import sys
 import unicodedata
 import warnings
 import zipfile
@@ -50,6 +51,7 @@ KINDS = {
 NEVER = ("refused", "unreadable", "truncated")  # kinds of pictures that could not be read
 
 MOST_PIXELS = 2**26
+LONGEST = 248  # characters of the longest path that is certainly valid on Windows
 NARROW = 2.0
 
 # Thresholds at 96 x 96 pixels, on a scale of 0 to 255.
@@ -463,9 +465,15 @@ def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[st
         except Exception as error:  # for example, the picture has changed since it was inspected
             lost[name] = reason(error)
             continue
+        try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        except OSError:
+            if sys.platform != "win32" or len(os.path.abspath(folder / name)) < LONGEST:
+                raise
+            lost[name] = "its path would be too long for Windows; give a shorter --out"
+            continue
         digests[name] = hashlib.sha256(data).hexdigest()
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
     return digests, lost
 
 

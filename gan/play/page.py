@@ -357,8 +357,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             return [kept([one], f"pin-{i}.png") for i, one in enumerate(pinned, 1)]
 
         # Generating in parallel is no faster. Long work has a queue of its own, so that the sliders stay responsive.
-        quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 2, "api_visibility": "private"}
-        long: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 1, "api_visibility": "private"}
+        # On Apple's GPUs one queue has it all: two threads that use such a GPU end the process (pytorch issue 197805).
+        apple = studio.device.type == "mps"
+        quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 1 if apple else 2}
+        quick["api_visibility"] = "private"
+        long = quick if apple else {**quick, "concurrency_id": "long", "concurrency_limit": 1}
         asked = [session, name, seed, std, best, classes]
         for event in (draw.click, blocks.load):
             event(on_draw, asked, [wall, command], **quick)

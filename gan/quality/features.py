@@ -169,7 +169,8 @@ def resized(faces: Tensor) -> Tensor:
     """Resize faces (N, C, S, S) to (N, C, 96, 96)."""
     if faces.shape[-1] == SIZE:
         return faces
-    return interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=True)
+    smooth = not (faces.requires_grad and faces.device.type == "mps")  # whose gradient came to MPS with torch 2.14
+    return interpolate(faces, size=(SIZE, SIZE), mode="bilinear", antialias=smooth)
 
 
 def _inception(path: Path | None, on: torch.device) -> Extractor:

@@ -83,6 +83,8 @@ def write(sampler: Sampler, path: Path, half: bool) -> None:
     made = program.model_proto
     known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(sampler.model.image_size)}
     known["vocabulary"] = json.dumps(sampler.classes.vocabulary)
+    if columns:
+        known |= {name: json.dumps(getattr(sampler.classes, name).tolist()) for name in ("rows", "counts")}
     onnx.helper.set_model_props(made, known)
     onnx.checker.check_model(made, full_check=True)
     path.write_bytes(made.SerializeToString())

@@ -54,7 +54,7 @@ def augment(images: Tensor, moves: Moves) -> Tensor:
         height, width = images.shape[-2:]
         border = (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0))
         top, left = max(-down, 0), max(-right, 0)
-        last = images.is_contiguous(memory_format=torch.channels_last)
+        last = images.stride(1) == 1  # is_contiguous is true of both layouts of grey images
         images = pad(images, border, mode="replicate")[..., top : top + height, left : left + width]
         # Keep the memory layout of unshifted images, which compiled networks expect.
         images = images.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

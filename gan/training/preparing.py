@@ -22,7 +22,7 @@ from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
-from gan.images import PREVIEWS
+from gan.images import PREVIEWS, load_picture
 from gan.presets import FEW, FEW_FACES
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
@@ -286,15 +286,20 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
     options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
     del options["vocabulary"]  # it may be long
     outputs.append(run_report.RunReport(run.folder, options, samples))
-    if config.tensorboard:
-        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
-        show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
         page, where = visdom_page.open_page(config.vis_server, config.vis_port, env, name, options)
         show(where)
         if page is not None:
             outputs.append(page)
+    if last := max(samples.glob(PREVIEWS), default=None):
+        with contextlib.suppress(OSError, ValueError):  # a file cut short by a power failure, or not a preview
+            step, grid = int(last.stem.removeprefix("step-")), load_picture(last)
+            for output in outputs:
+                output.picture("samples", f"Samples of step {step:,}, before the run was resumed", grid, step)
+    if config.tensorboard:  # which has the earlier samples
+        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
+        show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     return outputs
 
 

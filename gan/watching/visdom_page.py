@@ -89,6 +89,7 @@ class Page(Output):
         self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
         self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}
+        self.absent = set[str]()  # panes of curves that the server surely does not have
         self.lost = False
         self.client: Any = None  # created by the thread, which imports visdom
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
@@ -144,9 +145,9 @@ class Page(Output):
         if self.server is None and self.heir is not None and not is_taken(self.port):
             self.server = self.heir()  # the run that had started the server has ended
             self.server.wait()
-            self.sent.clear()
+            self._forget()
         elif self.server is not None and self.server.restart():
-            self.sent.clear()
+            self._forget()
         with self.lock:
             pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict)
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
@@ -156,6 +157,11 @@ class Page(Output):
             self._pane(name, pixels, {"title": title, "jpgquality": 90, "width": WIDTH, "height": height})
         self._pane("verdict", verdict, VERDICT_LOOK)
         self._pane("options", options_table(self.options), OPTIONS_LOOK)
+        shown = {f"all {column}" for column, points in compared.items() if len(points[0])}
+        shown |= {name for name, curves in panels.items() if curves} | ({"spread"} if spread is not None else set())
+        for name in {"spread", *panels, *(f"all {column}" for column in compared)} - shown - self.absent:
+            self._remove(name)
+        self.absent -= shown
         for name, curves in panels.items():
             if curves:
                 self._curves(name, PANELS[name], curves)
@@ -166,6 +172,19 @@ class Page(Output):
                 self._compare(column, *points)
         if self.closing:
             self.client.save([self.env])
+
+    def _forget(self) -> None:
+        """Send everything again, since another server has started."""
+        self.sent.clear()
+        self.absent.clear()
+
+    def _remove(self, name: str) -> None:
+        """Remove what an earlier run of the same name, or a part of this run that is dropped since, has left behind."""
+        if name.startswith("all "):
+            self.client.line(None, win=name, env=self.env, update="remove", name=self.run)
+        else:
+            self.client.close(self._window(name, {"title": ""})["win"], self.env)
+        self.absent.add(name)
 
     def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a pane, with the run's name if other runs may share the environment."""
@@ -323,6 +342,13 @@ def serve(port: int, static: Path) -> None:
     app.tornado_settings.update(static_path=str(static), template_path=str(static), autoreload=False)
     environments = visdom_assets.folder().with_name("visdom-environments")
     environments.mkdir(parents=True, exist_ok=True)
+    for path in environments.glob("*.json"):
+        with contextlib.suppress(OSError):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 2))
+                whole = file.read() == b"}}"
+            if not whole:  # cut short by a crash; it would fail each update of that page
+                path.unlink()
     run_server.Application = guarded(app.Application)  # pyright: ignore[reportPrivateImportUsage]
     run_server.start_server(port=port, base_url="", env_path=str(environments), bind_local=True)
 
@@ -378,7 +404,7 @@ def _asked(address: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(address, timeout=3) as answer:
-            return answer.read(65_536)
+            return answer.read(2**22)  # visdom's page names every environment before its title
     except (OSError, ValueError, HTTPException):  # HTTPException if another kind of server listens there
         return None
 
@@ -402,7 +428,8 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         do = "pip install --no-build-isolation -r requirements.txt"
         return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
     address = (address if "://" in address else f"http://{address}").rstrip("/")
-    env = re.sub(r"[/\\]", "_", env)  # visdom does the same with slashes
+    shared, env = env != run, re.sub(r"""[/\\+&#?'"<>]""", "_", env)  # visdom's page cannot open such names
+    run = run if shared else env
     host = urllib.parse.urlsplit(address).hostname or ""
     local = host in visitors.LOCAL
     if is_visdom(address, port):

@@ -127,6 +127,30 @@ def test_every_kind_of_network_is_drawn(opened: Callable[..., Page], name: str) 
     page.close()
 
 
+def test_changes_while_the_page_loads_are_drawn_in_the_end(browser: Browser, tmp_path: Path) -> None:
+    sampler = small(TINY)
+    web_page.write(sampler, tmp_path / "faces.html", "fp16")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.add_init_script("""
+        const compile = WebAssembly.compile;
+        const asked = new Promise(done => { window.goOn = done; });
+        WebAssembly.compile = async bytes => { window.waiting = true; await asked; return compile(bytes); };
+    """)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((tmp_path / "faces.html").as_uri())
+    page.wait_for_function("window.waiting")
+    page.locator("#seed").fill("40")
+    page.locator("#seed").dispatch_event("change")
+    page.evaluate("goOn()")
+    page.wait_for_function("wall.length === WALL")
+    assert page.evaluate("wall[0].seed") == 40
+    assert not errors
+    context.close()
+
+
 def test_a_seed_means_the_same_latent_as_in_numpy(released: tuple[Page, Sampler]) -> None:
     page, sampler = released
     seeds = [*range(2000), 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**53 - 17]

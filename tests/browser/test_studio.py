@@ -64,7 +64,7 @@ def studio_in(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = [sys.executable, str(ROOT / "app.py"), "--nogpu", f"--port={port}"]
+    words = ["nohup", sys.executable, str(ROOT / "app.py"), "--nogpu", f"--port={port}"]
     temporary = tmp_path_factory.mktemp("temporary")
     env = {**os.environ, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1"}
     log = temporary.with_suffix(".log")
@@ -81,6 +81,9 @@ def studio_in(
         shutil.copy(ROOT / "tests/old_formats/lean/latest.pt", folder / "checkpoints/plain")
         before = sorted(folder.rglob("*"))
         yield Served(f"http://127.0.0.1:{port}", folder, studio, temporary)
+        studio.send_signal(signal.SIGHUP)  # as when the terminal is closed
+        with pytest.raises(subprocess.TimeoutExpired):
+            studio.wait(2)
         studio.send_signal(signal.SIGINT)
         try:
             code = studio.wait(60)

@@ -312,7 +312,7 @@ def test_preparing_hostile_pictures_writes_faces_alone(hostile: Path, tmp_path: 
         assert wrong[f"slip.zip/{name}"] == "refused"
     assert {wrong[name] for name in ("away", "pipe.png", "pipe.zip")} == {"refused", "unreadable"}
     assert report["counts"]["kept"] == 20
-    table = (tmp_path / "faces/labels.csv").read_text(encoding="utf-8")
+    table = (tmp_path / "faces/labels.csv").read_text(encoding="utf-8-sig")
     assert not any(cell[:1] in "=+@\t" for line in table.splitlines() for cell in line.split(",") if cell)
     page = checked(tmp_path / "report.html")
     assert HARMFUL in page.text

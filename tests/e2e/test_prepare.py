@@ -631,7 +631,8 @@ def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path,
     done = run_here(*words, "--label=hair,eyes")
     assert done.returncode == 0, done.stderr
     table = tmp_path / "faces" / "labels.csv"
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert table.read_bytes().startswith(b"\xef\xbb\xbffile,hair,eyes\n")  # Excel reads the names as UTF-8
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()))
     files = {str(path.relative_to(tmp_path / "faces")) for path in (tmp_path / "faces").rglob("*.png")}
     assert {row["file"] for row in rows} == files
     assert 20 < sum(bool(row["hair"]) for row in rows) <= len(rows)
@@ -650,7 +651,7 @@ def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path,
     added = run_here("prepare.py", "more", "--out=faces", "--nogpu", "--label=hair", "--report=more.html")
     assert added.returncode == 0, added.stderr
     assert f"{len(rows)} faces of earlier calls keep theirs" in added.stdout
-    later = {row["file"]: row for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())}
+    later = {row["file"]: row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())}
     (new,) = later.keys() - files
     assert new.startswith("new-")
     assert later.pop(new)["eyes"] == ""
@@ -658,7 +659,7 @@ def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path,
 
     again = run_here(*words, "--label=hair")  # its own table is written again
     assert again.returncode == 0, again.stderr
-    assert table.read_text(encoding="utf-8").splitlines()[0] == "file,hair"
+    assert table.read_text(encoding="utf-8-sig").splitlines()[0] == "file,hair"
     assert run_here(*words).returncode == 0
     assert table.is_file()
 

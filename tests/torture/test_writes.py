@@ -127,5 +127,5 @@ def test_labels_killed_before_they_are_in_place_are_written_by_the_same_call(
     assert program(number, *PREPARE, "--label=hair").returncode == -signal.SIGKILL
     again = program(0, *PREPARE, "--label=hair")
     assert again.returncode == 0, again.stderr
-    assert (tmp_path / "faces" / "labels.csv").read_text().startswith("file,hair\n")
+    assert (tmp_path / "faces" / "labels.csv").read_text("utf-8-sig").startswith("file,hair\n")
     assert contents(tmp_path / "faces").keys() == whole.keys()

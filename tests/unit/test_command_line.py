@@ -277,6 +277,14 @@ def test_empty_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "--run", " ") == "--run needs a value: --run=TEXT"
 
 
+def test_what_powershell_makes_of_a_path_that_ends_in_a_backslash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    message = answer(capsys, '--data_path=.\\my pics" --run=a')
+    assert message.endswith("if it has a path in quotation marks that ends in a backslash, leave that out")
+
+
 def test_path_of_an_unknown_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "--init=~nobody-of-that-name/x.pt").startswith("--init: expected a path; got '~nobody")
 

@@ -66,6 +66,9 @@ def test_a_card_that_was_completed_stays_and_other_files_are_not_overwritten(
     assert result.returncode == 0
     assert "mine: README.md was there and is kept, but it does not name this generator, " in result.stdout
     assert (exported / "README.md").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/.model.safetensors.1-2.safetensors").touch()  # of an export that was killed
+    assert run_here(*again, "--out=empty").returncode == 0
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text("{}")
     result = run_here(*again, "--out=run")

@@ -1,5 +1,6 @@
 """ONNX files: any number of latents, truncation as an input, the same faces as PyTorch's."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -73,3 +74,5 @@ def test_classes_are_an_input(
     known = {one.key: one.value for one in onnx.load(tmp_path / "faces.onnx").metadata_props}
     assert known["vocabulary"] == '[["hair", "blue", "red"], ["mood", "calm", "wild"]]'
     assert known["digest"] == sampler.digest
+    assert json.loads(known["rows"]) == sampler.classes.rows.tolist()
+    assert json.loads(known["counts"]) == sampler.classes.counts.tolist()

@@ -181,6 +181,23 @@ def test_a_run_that_is_named_by_its_folder_is_loaded_again_only_with_other_weigh
     assert by_folder.sampler("new") is before
 
 
+@pytest.mark.parametrize(("kind", "queues"), [("cpu", {"quick": 2, "long": 1}), ("mps", {"quick": 1})])
+def test_two_threads_never_use_a_gpu_of_apple(
+    studio: Studio, tmp_path: Path, kind: str, queues: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gradio")
+    from gan.play import page
+
+    async def built() -> Any:
+        return page.build(studio, tmp_path)
+
+    studio.sampler(studio.names()[0])  # loaded before, since this machine may have no such GPU
+    monkeypatch.setattr(studio, "device", torch.device(kind))
+    blocks = asyncio.run(built())
+    work = [one for one in blocks.fns.values() if one.fn is not None and one.fn.__name__.startswith("on_")]
+    assert {one.concurrency_id: one.concurrency_limit for one in work} == queues
+
+
 def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from gan.classes import Classes
 from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
-from gan.images import to_pixels
+from gan.images import save_picture, to_pixels
 from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
 from gan.training import between, losses, preparing, sittings
@@ -373,6 +373,22 @@ def test_a_save_that_failed_is_no_good_state_to_count_from(
     with pytest.raises(ConfigError, match="after 3 attempts from the last good state"):
         trained(run, batches)
     assert batches.fails == 4
+
+
+def test_a_page_begins_with_the_samples_of_before(tmp_path: Path) -> None:
+    run, samples = run_in(tmp_path / "run", CONFIG), tmp_path / "run" / "samples"
+    samples.mkdir()
+    assert [output.pictures for output in preparing.opened_outputs(run, samples)] == [{}]
+    grids = {5: 40, 1000: 200}
+    for step, shade in grids.items():
+        save_picture(np.full((8, 16, 3), shade, np.uint8), samples / f"step-{step:08d}.png")
+    (samples / "step-00002000-before.png").touch()
+    (report,) = preparing.opened_outputs(run, samples)
+    title, grid = report.pictures["samples"]
+    assert title == "Samples of step 1,000, before the run was resumed"
+    assert (grid == 200).all()
+    (samples / "step-00003000.png").write_bytes(b"cut short")
+    assert preparing.opened_outputs(run, samples)[0].pictures == {}
 
 
 def test_a_measurement_in_which_the_computer_slept_does_not_count(
@@ -1035,6 +1051,14 @@ class TestBatches:
         expected = {pack.pixels[i].tobytes() for i in (3, 5, 7, 11)}
         found = {((face + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy().tobytes() for face in real}
         assert found == expected
+
+    def test_grey_faces_have_the_strides_of_their_layout(self, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+        pixels = np.ascontiguousarray(pack.pixels[..., :1])
+        grey = dataclasses.replace(pack, pixels=pixels, hashes=np.array([zlib.crc32(face) for face in pixels]))
+        for wanted in (torch.channels_last, torch.contiguous_format):
+            monkeypatch.setattr(batches_module, "layout", lambda _, wanted=wanted: wanted)
+            faces = Batches(grey, np.arange(18), 4, 0, CPU)(1)
+            assert faces.stride() == torch.empty(faces.shape, memory_format=wanted).stride()
 
     def test_as_many_faces_are_mirrored_as_asked_and_the_same_ones_again(self, pack: Pack) -> None:
         plain, mirrored, always = (Batches(pack, np.arange(18), 4, 0, CPU, flip) for flip in (0.0, 0.3, 1.0))

@@ -154,6 +154,53 @@ def test_runs_in_one_environment_have_panes_of_their_own_and_some_together(serve
     assert "losses" not in shown
 
 
+def test_what_an_earlier_run_of_the_name_has_left_behind_is_removed(server: Server, quick: None) -> None:
+    measured = {"fd": 30.0, "damage_x100": 2.5, "coverage": 0.5, "precision": 0.5, "variety": 0.9, "r1_penalty": 0.1}
+    for env in ("again", "with another"):
+        other = Page("http://127.0.0.1", server.port, env, "another", {})
+        other.row(row(50, **measured))
+        before = Page("http://127.0.0.1", server.port, env, "again", {})
+        before.logits(np.zeros(8), np.ones(8))
+        before.row(row(50, **measured))
+        for page in (other, before):
+            page.close()
+        named = "" if env == "again" else "again "
+        gone = {f"{named}{name}" for name in ("spread", "quality", "shares", "damage", "variety", "penalties")}
+        assert gone <= panes(server.port, env).keys()
+
+        page = Page("http://127.0.0.1", server.port, env, "again", {})
+        page.row(row(50))
+        wait_for(lambda env=env, gone=gone: not gone & panes(server.port, env).keys())
+        page.row(row(100, **measured))
+        wait_for(lambda env=env, named=named: f"{named}quality" in panes(server.port, env))
+        page.rewind(50)
+        page.close()
+        shown = panes(server.port, env)
+        assert not gone & shown.keys()
+        assert f"{named}losses" in shown
+        assert "another quality" in shown
+        together = {curve["name"] for curve in shown["all fd"]["content"]["data"]}
+        assert together == {"another"}
+
+
+def test_a_page_that_was_saved_in_part_begins_anew(cache: Path, quick: None) -> None:
+    kept = cache.with_name("visdom-environments")
+    kept.mkdir()
+    whole = '{"jsons": {}, "reload": {}}'
+    for name, content in {"cut": whole[:12], "empty": "", "whole": whole}.items():
+        (kept / f"{name}.json").write_text(content)
+    server = Server(free_port(), OWN)
+    assert server.wait()
+    for name in ("cut", "empty"):
+        page = Page("http://127.0.0.1", server.port, name, name, {})
+        page.row(row(50))
+        page.close()
+        assert "losses" in panes(server.port, name)
+    server.close()
+    assert (kept / "whole.json").is_file()
+    assert all(path.read_text().endswith("}}") for path in kept.glob("*.json"))
+
+
 def test_a_server_that_dies_and_comes_back_gets_everything_again(mortal: Server, quick: None) -> None:
     server = mortal
     page = Page("http://127.0.0.1", server.port, "run", "run", {"lr1": 0.0003})
@@ -309,6 +356,32 @@ def test_a_running_server_is_used(server: Server, quick: None) -> None:
     page.close()
     assert told == f"watch it in a browser: http://localhost:{server.port}/env/my_run"
     assert visdom_page.is_visdom("http://127.0.0.1", server.port)
+
+
+def test_a_name_that_the_page_cannot_open_is_changed(server: Server, quick: None) -> None:
+    name = """a+b & 'c' <d> "e" #1?"""
+    page, told = visdom_page.open_page("http://localhost/", server.port, name, name, {})
+
+    assert page is not None
+    page.close()
+    assert told.endswith("/env/a_b%20_%20_c_%20_d_%20_e_%20_1_")
+    assert "verdict" in panes(server.port, page.env)  # its own page: its name is before no pane
+
+
+def test_a_server_with_many_environments_is_recognised() -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(100_000 * b"'run', " + b"<title>visdom</title>")
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as other:
+        thread = threading.Thread(target=other.handle_request)
+        thread.start()
+        assert visdom_page.is_visdom("http://127.0.0.1", other.server_port)
+        thread.join()
 
 
 def test_over_ssh_the_way_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
