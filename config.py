@@ -207,8 +207,9 @@ class TrainConfig:
     )
     classes: bool | None = option(
         None,
-        "also learn the classes of the faces: of a folder for each class, of labels.csv beside the faces, of synthetic "
-        "faces; unset: where there is a labels.csv, or where each folder has 50 faces or more; --noclasses never.",
+        "also learn the classes of the faces: of folders or of a labels.csv directly in the folder of --data_path, of "
+        "synthetic faces; unset: where there is a labels.csv, or where each folder has 50 faces or more; --noclasses "
+        "never.",
     )
     preset: Preset = option(
         "default",

@@ -25,7 +25,7 @@ from gan.data import cleaning, cleaning_report
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.labels import FILE
-from gan.data.pictures import CHUNK, in_processes
+from gan.data.pictures import CHUNK, in_processes, is_visible
 from gan.files import as_word, move, printable, replacing, write_text
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def prepared(
             "pictures": len(pictures) + len(refused),
             "kept": kept,
             "other_files": others,
-            "animated": len({face.picture for face in candidates if face.animated}),
+            "animated": len({face.picture for face in candidates if face.animated and not face.kind}),
         },
         "found": found,
         "kept_kinds": kept_kinds,
@@ -107,7 +107,7 @@ def check(config: PrepareConfig) -> None:
             raise DataError(
                 f"--out={config.out} is, or contains, the source {given}, which must not change; give another folder"
             )
-        if out.is_relative_to(path) and not os.path.exists(out / MANIFEST) and any(files for *_, files in os.walk(out)):
+        if out.is_relative_to(path) and not os.path.exists(out / MANIFEST) and holds_files(out):
             raise DataError(
                 f"--out={config.out} lies in the source {given} and holds files of yours; give another folder"
             )
@@ -353,6 +353,15 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
         return named if isinstance(rows, list) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def holds_files(folder: Path) -> bool:
+    """Return whether there are visible files in a folder; a killed call may leave hidden ones."""
+    for _, subfolders, files in os.walk(folder):
+        subfolders[:] = filter(is_visible, subfolders)
+        if any(map(is_visible, files)):
+            return True
+    return False
 
 
 def leads_out(path: Path, out: Path) -> bool:

@@ -49,7 +49,7 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
     GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
     EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
-    PrepareConfig: ("~/Downloads --dry_run", "pile more.zip --out=data/faces --keep=grey"),
+    PrepareConfig: ("my_pictures --dry_run", "my_pictures more.zip --out=my_faces --keep=grey"),
     StudioConfig: ("--checkpoint=checkpoints/my_run", "--port=8000"),
     ExportConfig: ("--checkpoint=checkpoints/my_run", "--to=onnx --weights=fp16", "--to=safetensors --out=my_model"),
 }

@@ -26,7 +26,7 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from config import DataError, PrepareConfig
+from config import RUNS, DataError, PrepareConfig
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, square, upright
 from gan.files import printable
 
@@ -158,7 +158,7 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
 
 def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
     """Yield the files below a folder, in order; links that lead out of it are added to `refused`."""
-    inside = Path(os.path.realpath(root))
+    inside, runs = Path(os.path.realpath(root)), os.path.abspath(RUNS)
 
     def leaves(path: str, name: str) -> bool:
         if Path(os.path.realpath(path)).is_relative_to(inside):
@@ -177,6 +177,7 @@ def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
             name
             for name in here
             if not same_file(path := os.path.join(folder, name), out)
+            and os.path.abspath(path) != runs  # whose preview grids are not faces
             and not leaves(path, str(below / name))
             and not os.path.islink(path)  # its target lies in the source, too, and is listed there
         ]

@@ -119,8 +119,7 @@ def open_pack(
     data_path = Path(os.path.expanduser(data_path))
     files = _find(data_path)
     shape = image_size, image_size, channels
-    key = [PACK_VERSION, image_size, files, *([channels] if channels != 3 else [])]
-    folder = packs / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    folder = packs / _key(files, image_size, channels)
     held = _hold(folder)
     if not (folder / "pack.json").is_file():
         _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
@@ -207,7 +206,10 @@ def names_of(pack: Pack, data_path: Path) -> list[str]:
     Raises:
         DataError: the files have changed since the pack was made.
     """
-    _, pictures, _ = _list_pictures(data_path, _find(data_path))
+    files = _find(data_path)
+    if pack.folder.name != _key(files, pack.pixels.shape[1], pack.pixels.shape[3]):
+        raise DataError(f"the pictures in {data_path} have changed while they were packed; run the same command again")
+    _, pictures, _ = _list_pictures(data_path, files)
     names = [f"{name}/{member}" if member else name for name, member in pictures]
     if pack.rejected:
         lines = (pack.folder / "rejected.txt").read_text(encoding="utf-8").splitlines()
@@ -219,6 +221,12 @@ def names_of(pack: Pack, data_path: Path) -> list[str]:
             f"{pack.folder}, and the next run packs them again"
         )
     return names
+
+
+def _key(files: list[Listed], image_size: int, channels: int) -> str:
+    """Return the name of the pack of these files."""
+    key = [PACK_VERSION, image_size, files, *([channels] if channels != 3 else [])]
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 def has_faces(data_path: Path) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,7 +61,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
         named = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
         torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
         return named
-    if (table := data_path / FILE).is_file():
+    if os.path.isfile(table := data_path / FILE):
         found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
     else:
         found = _of_folders(pack, data_path, bool(wanted), say)
@@ -67,6 +70,9 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
             f"--classes: {data_path} has no labels; expected a folder for each class (folders, not zips), or a "
             f"{FILE} with the columns file,hair,... beside the faces; python prepare.py --label makes one"
         )
+    folders = sorted(data_path.iterdir()) if found is None and data_path.is_dir() else []
+    if below := next((path / FILE for path in folders if os.path.isfile(path / FILE)), None):
+        say(f"{printable(str(below))} is used only with --data_path={printable(str(below.parent))}")
     return found
 
 
@@ -124,23 +130,43 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
     Unless `wanted`, folders are used only if all faces lie in one, each has at least `LEAST` faces, there are at most
     `MOST`, and they do not look like dataset splits.
     """
-    if not data_path.is_dir() or not any(path.is_dir() for path in data_path.iterdir()):
+    if not data_path.is_dir() or not any(map(os.path.isdir, data_path.iterdir())):
         return None  # without listing all names
     try:
         names = names_of(pack, data_path)
-    except DataError:
+    except DataError as error:
         if wanted:
             raise
+        say(f"no classes are learned: {error}")
         return None
-    heads = [name.split("/")[0].strip() if "/" in name else "" for name in names]
-    folders = ["" if head.lower().endswith(".zip") else head for head in heads]
+    folders = _folders(names)
     sizes = Counter(folders)
-    if len(sizes) < 2 or (not wanted and ("" in sizes or min(sizes.values()) < LEAST)):
+    if wanted:
+        return {"class": folders} if len(sizes) > 1 else None
+    outside, place = sizes.pop("", 0), printable(str(data_path))
+    if len(sizes) < 2:
+        below = Counter(_folders([name.partition("/")[2] for name in names]))
+        if sizes and not outside and "" not in below and len(below) > 1 and min(below.values()) >= LEAST:
+            only = printable(str(data_path / names[0].partition("/")[0]))
+            say(f"the folders of {only} are used as classes only with --data_path={only}")
         return None
-    if not wanted and (len(sizes) > MOST or all(name.isdigit() or name.lower() in SPLITS for name in sizes)):
-        say(f"the {len(sizes):,} folders of {printable(str(data_path))} are not used as classes; --classes uses them")
-        return None
-    return {"class": folders}
+    least = min(sizes, key=lambda name: sizes[name])
+    if outside:
+        why = f": {outside:,} of the faces lie outside of them"
+    elif sizes[least] < LEAST:
+        why = f": {printable(least)} has only {sizes[least]} faces, fewer than {LEAST}"
+    elif len(sizes) > MOST or all(name.isdigit() or name.lower() in SPLITS for name in sizes):
+        why = ""
+    else:
+        return {"class": folders}
+    say(f"the {len(sizes):,} folders of {place} are not used as classes{why}; --classes uses them")
+    return None
+
+
+def _folders(names: Sequence[str]) -> list[str]:
+    """Return the first folder of each path; empty if there is none, or it is a zip."""
+    heads = [name.split("/")[0].strip() if "/" in name else "" for name in names]
+    return ["" if head.lower().endswith(".zip") else head for head in heads]
 
 
 def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wanted: bool = True) -> Texts | None:
@@ -178,7 +204,7 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
     strays = list[str]()
     for number, row in rows:
         name = row.pop("file")
-        place = places.get(name.replace("\\", "/").removeprefix("./"), -1)
+        place = places.get(_plain(name.replace("\\", "/")), -1)
         if place is None:
             raise DataError(
                 f"{path}: line {number}: several zips hold {name}; write the zip before it: NAME.zip/{name}"
@@ -208,7 +234,18 @@ def _places(names: Sequence[str]) -> dict[str, int | None]:
     """
     places: dict[str, int | None] = {}
     for i, name in enumerate(names):
-        head, _, inside = name.partition("/")
-        if inside and head.lower().endswith(".zip"):
-            places[inside] = None if inside in places else i
-    return places | {name: i for i, name in enumerate(names)}
+        archive, inside = _in_zip(name)
+        if archive:
+            places[_plain(inside)] = None if _plain(inside) in places else i
+    return places | {_plain(archive) + _plain(inside): i for i, (archive, inside) in enumerate(map(_in_zip, names))}
+
+
+def _in_zip(name: str) -> tuple[str, str]:
+    """Split a name after its zip; the first part is empty if it has none."""
+    *archive, inside = re.split(r"(?<=\.zip)/", name, maxsplit=1, flags=re.IGNORECASE)  # a zip in a zip is not read
+    return "".join(f"{path}/" for path in archive), inside
+
+
+def _plain(name: str) -> str:
+    """Return a path in the form in which paths are compared: macOS decomposes letters, tar writes `./` before all."""
+    return unicodedata.normalize("NFC", name).removeprefix("./")

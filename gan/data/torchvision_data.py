@@ -86,6 +86,11 @@ def open_dataset(data_path: Path) -> Any:
             f"{data_path}: torchvision reads it with the package {error.name}, which is not installed; "
             f"pip install -r requirements-extra.txt, or pip install {error.name}"
         ) from error
+    except TypeError as error:
+        raise DataError(
+            f"{data_path}: torchvision.datasets.{name} needs more than a folder, so it cannot be used; unpack its "
+            "pictures into a folder"
+        ) from error
     except Exception as error:  # datasets raise many different types if files are missing
         raise DataError(
             f"{data_path}: torchvision cannot open it ({' '.join(str(error).split())}); expected the files of "

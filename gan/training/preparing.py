@@ -102,9 +102,17 @@ def planned(
 
     The budget began at `since`.
     """
-    if config.budget is None or config.preset != "default" or config.init or config.netg_path or config.netd_path:
+    if config.budget is None:
         return config
-    left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+    spent = time.perf_counter() - since
+    if spent > 0.9 * 60 * config.budget:
+        raise ConfigError(
+            f"reading the pictures took {spent / 60:.1f} of the {config.budget:g} minutes of --budget; they are packed "
+            "now: run the same command again, and it begins at once"
+        )
+    if config.preset != "default" or config.init or config.netg_path or config.netd_path:
+        return config
+    left = 60 * config.budget - spent
     chosen = plan.choose(config, typed, machine, left, faces)
     options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
     counted = config.data_path != SYNTHETIC and config.image_size == TrainConfig.image_size  # only such faces were
@@ -239,8 +247,8 @@ def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: to
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         show(
-            f"{faces:,} faces are few to learn from; starting from the released generator, which has seen many, gives "
-            f"better faces: --init=released{'' if config.budget else ' --budget=10'}"
+            f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
+            f"which has seen many, gives better ones: --init=released{'' if config.budget else ' --budget=10'}"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and faces * config.save_every < least:

@@ -230,7 +230,7 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
         why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
         do = "Stop, and check whether an earlier step-*.pt gives more original faces"  # best.pt is nearest to copying
     do += ", or add faces" + (
-        "" if config.init is not None else ", or start from --init=released, which was trained on many"
+        ", or, for anime faces, start from --init=released, which was trained on many" if config.init is None else ""
     )
     if config.translate < 0.6 or config.colour < 0.5:
         do += "; --translate=0.6 --colour=0.5 delay it"

@@ -324,6 +324,23 @@ def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
     assert (row["width"], row["height"]) == (side, side)
 
 
+def test_in_the_folder_of_the_program_runs_are_no_faces_and_neither_is_what_a_killed_call_left(
+    tmp_path: Path, run_here: Command
+) -> None:
+    for seed in range(3):
+        synthetic_face(seed).save(tmp_path / f"{seed}.png")
+    face, other = synthetic_face(3), synthetic_face(4)
+    for name in ("a.gif", "b.gif"):  # the second is left out as a duplicate
+        face.save(tmp_path / name, save_all=True, append_images=[other])
+    for hidden in ("checkpoints/run/samples/step-00000100.png", "out/.faces-0123abcd.tmp/0.png", "out/.DS_Store"):
+        (tmp_path / hidden).parent.mkdir(parents=True, exist_ok=True)
+        synthetic_face(5).save(tmp_path / hidden, "PNG")
+    done = run_here("prepare.py", ".", "--out=out", "--report=out/report.html", "--nogpu")
+    assert done.returncode == 0, done.stderr
+    counts = report_of(tmp_path / "out")["counts"]
+    assert counts == {"pictures": 5, "kept": 4, "other_files": 0, "animated": 1}
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="stops processes as POSIX does")
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(KILL, marks=pytest.mark.slow)])
 def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(

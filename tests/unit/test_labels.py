@@ -1,5 +1,6 @@
 """Labels: where they are found, and everything that can be wrong with them."""
 
+import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -64,8 +65,12 @@ def test_blanks_around_the_name_of_a_folder_are_none_of_the_class(tmp_path: Path
 @pytest.mark.parametrize("names", [["a/0.png"], ["1.png"]])
 def test_small_folders_and_faces_outside_of_them_are_classes_only_where_asked(tmp_path: Path, names: list[str]) -> None:
     put(tmp_path / "faces", *(f"{kind}/{i}.png" for kind in "bc" for i in range(LEAST)), *names)
-    assert found(tmp_path / "faces") is None
     said: list[str] = []
+    assert found(tmp_path / "faces", said=said) is None
+    why = "a has only 1 faces, fewer than 50" if names == ["a/0.png"] else "1 of the faces lie outside of them"
+    folders = f"the {len(names[0].split('/')) + 1} folders of {tmp_path / 'faces'}"
+    assert said == [f"{folders} are not used as classes: {why}; --classes uses them"]
+    said.clear()
     assert (of := found(tmp_path / "faces", True, said)) is not None
     assert of[0] == (("class", "b", "c"),)
     assert (of[1] == 0).sum() == 1
@@ -102,6 +107,43 @@ def test_a_table_names_faces_in_zips_by_their_place_in_there(tmp_path: Path, fol
     table(zipped, "\n".join(["file,hair", *(f"faces/{letter}.png,red" for letter in "abcdefghijkl")]))
     assert (of := found(zipped)) is not None
     assert of[1].tolist() == [[1]] * 12
+
+
+def test_a_table_finds_faces_whose_names_are_written_in_another_way(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "zips" / "sub").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "zips" / "sub" / "all.ZIP", "w") as archive:
+        for path in sorted(folder.iterdir())[:6]:
+            archive.write(path, f"./{path.name}")  # as tar writes them
+        for path in sorted(folder.iterdir())[6:]:
+            archive.write(path, unicodedata.normalize("NFD", f"é-{path.name}"))  # as macOS does
+    rows = [*(f"{letter}.png,red" for letter in "abc"), *(f"./{letter}.png,red" for letter in "def")]
+    rows += [*(f"é-{letter}.png,red" for letter in "ghi"), *(f"sub/all.ZIP/é-{letter}.png,red" for letter in "jkl")]
+    table(tmp_path / "zips", "\n".join(["file,hair", *rows]))
+    said: list[str] = []
+    assert (of := found(tmp_path / "zips", said=said)) is not None
+    assert of[1].tolist() == [[1]] * 12
+    assert len(said) == 1
+
+
+def test_labels_one_folder_below_are_pointed_at(tmp_path: Path) -> None:
+    data, faces, said = tmp_path / "data", tmp_path / "data" / "faces", list[str]()
+    put(faces, *(f"{kind}/{i}.png" for kind in ("a", "b") for i in range(LEAST)))
+    assert found(data, said=said) is None
+    assert said == [f"the folders of {faces} are used as classes only with --data_path={faces}"]
+    assert found(faces) is not None
+    put(faces, "c/0.png")  # too few for a class
+    said.clear()
+    assert found(data, said=said) is None
+    assert said == []
+    (faces / labels.FILE).write_text("file,hair\nc/0.png,red")
+    assert found(data, said=said) is None
+    assert said == [f"{faces / labels.FILE} is used only with --data_path={faces}"]
+
+
+def test_a_link_that_cannot_be_followed_is_no_class(tmp_path: Path) -> None:
+    put(tmp_path / "faces", "0.png", "1.png")
+    (tmp_path / "faces" / "old").symlink_to("x" * 300)  # an error, like a link into a forbidden folder
+    assert found(tmp_path / "faces") is None
 
 
 def test_rejected_pictures_have_no_label_and_shift_no_other(folder: Path) -> None:
@@ -172,12 +214,24 @@ def test_synthetic_faces_have_labels_where_they_are_asked_for(tmp_path: Path, mo
     assert (codes > 0).mean() > 0.8
 
 
-def test_pictures_that_came_later_ask_for_a_new_pack(folder: Path) -> None:
+def test_pictures_that_changed_while_they_were_packed_shift_no_label(folder: Path) -> None:
     pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, say=lambda text: None)
     table(folder, full())
-    put(folder, "m.png")
-    with pytest.raises(DataError, match=r"delete .*, and the next run packs them again"):
+    (folder / "a.png").rename(folder / "z.png")
+    with pytest.raises(DataError, match=r"have changed while they were packed; run the same command again$"):
         labels_of(pack, folder, None)
+
+
+def test_class_folders_that_changed_while_they_were_packed_are_not_used_and_said(tmp_path: Path) -> None:
+    folder, said = tmp_path / "faces", list[str]()
+    put(folder, *(f"{kind}/{i}.png" for kind in ("a", "b") for i in range(LEAST)))
+    pack = open_pack(folder, SIZE, tmp_path / "packs", num_workers=1, say=lambda text: None)
+    (folder / "a/0.png").rename(folder / "b/a.png")
+    assert labels_of(pack, folder, None, said.append) is None
+    assert said == [
+        f"no classes are learned: the pictures in {folder} have changed while they were packed; run the same command "
+        "again"
+    ]
 
 
 @pytest.mark.parametrize("kinds", [("00000", "01000"), ("train", "Test")])

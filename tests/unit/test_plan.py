@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import train
-from config import TrainConfig
+from config import ConfigError, TrainConfig
 from gan.presets import FEW, FEW_FACES, PLANS, Plan, resolve
 from gan.training import plan, preparing
 from gan.training.budget import Budget
@@ -239,3 +239,11 @@ def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
     told = capsys.readouterr().out
     assert "27 images/s measured" in told
     assert ("; expect " in told) == counted
+
+
+def test_a_budget_that_reading_has_used_up_is_said_before_anything_is_trained() -> None:
+    said = "^reading the pictures took 1.0 of the 1 minutes of --budget; .* run the same command again, and it begins"
+    for preset in ("default", "book"):
+        config = dataclasses.replace(SMALL, preset=preset, budget=1)
+        with pytest.raises(ConfigError, match=said):
+            preparing.planned(config, {}, MACHINE, time.perf_counter() - 58, 1000)

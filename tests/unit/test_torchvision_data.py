@@ -134,6 +134,7 @@ def test_pack_follows_the_files(tmp_path: Path) -> None:
         ("torchvision:MNIST:{root}/gone", ["is not a folder", "root"]),
         ("torchvision:Places365:{root}", ["cannot open it"]),
         ("torchvision:SBU:{root}", ["cannot open it"]),
+        ("torchvision:EMNIST:{root}", ["EMNIST needs more than a folder", "unpack its pictures into a folder"]),
         ("torchvision:VisionDataset:{root}", ["no dataset 'VisionDataset'"]),
         ("torchvision:LSUNClass:{root}", ["no dataset 'LSUNClass'", "LSUN"]),
         ("torchvision:LSUN:{root}", ["bedroom_train_lmdb"]),
