@@ -326,8 +326,15 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
                     (out / name).parent.mkdir(parents=True, exist_ok=True)
                     move(unfinished / name, out / name)
         # A picture that cannot be read now may have been intact when its faces were cropped, so they stay.
-        inspected = {cleaning.place(face) for face in candidates if face.kind not in cleaning.NEVER}
-        others = {name: row for name, row in earlier.items() if name not in rows and row["source"] not in inspected}
+        inspected = {os.path.normcase(cleaning.place(face)) for face in candidates if face.kind not in cleaning.NEVER}
+        contents = {row["sha256"] for row in rows.values()}
+
+        def stays(row: Mapping[str, Any]) -> bool:
+            if os.path.normcase(row["source"]) in inspected:
+                return False
+            return row["sha256"] not in contents or not is_gone(row["source"], config)  # otherwise it has moved
+
+        others = {name: row for name, row in earlier.items() if name not in rows and stays(row)}
         remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
         write_json(out / MANIFEST, list((others | rows | table).values()))
     except OSError as error:
@@ -338,6 +345,12 @@ def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict
     if others:
         show(f"{len(others):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
     return list(rows.values())
+
+
+def is_gone(picture: str, config: PrepareConfig) -> bool:
+    """Return whether a picture that an earlier call found in one of the sources is no longer there."""
+    roots = [os.path.abspath(given.expanduser()) for given in config.sources]
+    return not os.path.lexists(picture) and any(map(Path(picture).is_relative_to, roots))
 
 
 def write_json(path: Path, content: object) -> None:

@@ -27,7 +27,18 @@ import numpy as np
 from PIL import Image
 
 from config import RUNS, DataError, PrepareConfig
-from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, is_visible, reason, source, square, upright
+from gan.data.pictures import (
+    FORMATS,
+    LARGEST_MEMBER,
+    SUFFIXES,
+    is_visible,
+    orientation,
+    reason,
+    repaired,
+    source,
+    square,
+    upright,
+)
 from gan.files import printable
 
 SIZE = 96  # height and width in pixels at which pictures are inspected; the encoder was trained at this size
@@ -215,12 +226,8 @@ def _members(archive: Picture, real: str, refused: list[Candidate], others: set[
 
 
 def _called(info: zipfile.ZipInfo) -> str:
-    """Return a member's name with its encoding repaired: some programs of macOS and Chinese Windows do not state it."""
-    if not info.flag_bits & 0x800:
-        for encoding in ("utf-8", "gb2312"):  # not GBK, as which western names could be misread
-            with contextlib.suppress(UnicodeError):
-                return info.filename.encode("cp437").decode(encoding)
-    return info.filename
+    """Return a member's name, with its encoding repaired unless the zip states it."""
+    return info.filename if info.flag_bits & 0x800 else repaired(info.filename)
 
 
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
@@ -268,9 +275,8 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # an MPO has two views of one picture
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
-        with contextlib.suppress(Exception):  # as in `upright`
-            if image.getexif().get(0x0112) in (5, 6, 7, 8):  # orientations with a quarter turn
-                width, height = height, width
+        if orientation(image) in (5, 6, 7, 8):  # with a quarter turn
+            width, height = height, width
         shown = upright(image).convert("RGB")
     whole = square((width, height)) if config.centre else None
     boxes = [whole] if config.detect is None else _faces(shown, config.detect, config.margin, config.min_size)

@@ -15,6 +15,7 @@ import numpy as np
 from config import SYNTHETIC, DataError, Vocabulary
 from gan.data import synthetic, torchvision_data
 from gan.data.faces import Pack, names_of
+from gan.data.pictures import repaired
 from gan.files import printable
 
 FILE = "labels.csv"  # in the folder of faces: a column `file`, and one for each kind of label
@@ -247,5 +248,8 @@ def _in_zip(name: str) -> tuple[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Return a path in the form in which paths are compared: macOS decomposes letters, tar writes `./` before all."""
-    return unicodedata.normalize("NFC", name).removeprefix("./")
+    """Return a path in the form in which paths are compared.
+
+    macOS decomposes letters, tar writes `./` before all, and zips of Chinese Windows do not state their encoding.
+    """
+    return unicodedata.normalize("NFC", repaired(name)).removeprefix("./")

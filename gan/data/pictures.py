@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError, features
+from PIL import Image, UnidentifiedImageError, features
 
 from config import DataError
 
@@ -34,6 +34,16 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if A
 CHUNK = 32  # number of pictures that a worker processes at a time
 FEW = 256  # fewer pictures are decoded in this process, because starting workers would take longer
 LARGEST_MEMBER = 256 * 2**20  # maximum size of a file in bytes, after unpacking
+ORIENTATION = 0x0112  # the tag of EXIF that says how a picture is to be turned
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 T = TypeVar("T")
 
@@ -48,6 +58,14 @@ def reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own message has the address of an object
         return "not a picture of a known format"
     return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+
+
+def repaired(name: str) -> str:
+    """Return the name of a zip's member with its encoding repaired, which macOS and Chinese Windows may leave out."""
+    for encoding in ("utf-8", "gb2312"):  # not GBK, as which western names could be misread
+        with contextlib.suppress(UnicodeError):
+            return name.encode("cp437").decode(encoding)
+    return name
 
 
 _zip = functools.lru_cache(maxsize=1)(zipfile.ZipFile)
@@ -78,9 +96,9 @@ def upright(image: Image.Image) -> Image.Image:
     Raises:
         OSError, ValueError, ...: whatever Pillow raises for a broken file.
     """
-    image.load()  # not below, where its errors would be suppressed
-    with contextlib.suppress(Exception):  # the pixels may be intact even if the EXIF is not
-        image = ImageOps.exif_transpose(image)
+    image.load()
+    if (turn := orientation(image)) in TURNS:  # not ImageOps.exif_transpose, which writes the EXIF anew and may fail
+        image = image.transpose(TURNS[turn])
     if image.mode.startswith("I"):  # 16 bits, which convert() would clip
         image = _grey(np.asarray(image, np.float32) / 257)
     elif image.mode == "F":
@@ -90,6 +108,13 @@ def upright(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image
+
+
+def orientation(image: Image.Image) -> int:
+    """Return how a picture is to be turned: a key of `TURNS`, else not at all. Broken EXIF says nothing."""
+    with contextlib.suppress(Exception):
+        return int(image.getexif().get(ORIENTATION, 1))
+    return 1
 
 
 def _grey(values: np.ndarray) -> Image.Image:

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -232,6 +233,15 @@ def test_broken_exif_costs_no_face_and_warns_nobody(tmp_path: Path, exif: bytes)
         found = one_face(tmp_path / "faces", encoded(random_picture(1), exif=exif))
     assert_near(found, np.asarray(random_picture(1)), 0)
     assert not caught
+
+
+def test_a_photo_is_turned_even_where_its_exif_cannot_be_written_again(tmp_path: Path) -> None:
+    seen = np.asarray(random_picture(3, 48, SIZE))
+    width = struct.pack("<HHIi", 0x0100, 9, 1, -1)  # Pillow reads it, but does not write it
+    turn = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + width + turn + bytes(4)
+    stored = Image.fromarray(np.ascontiguousarray(STORED[6](seen)))
+    assert_near(one_face(tmp_path / "png", encoded(stored, exif=exif)), seen[:, 8:40], 0)
 
 
 # --- geometry

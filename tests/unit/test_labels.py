@@ -125,6 +125,22 @@ def test_a_table_finds_faces_whose_names_are_written_in_another_way(tmp_path: Pa
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("encoding", ["gb2312", "utf-8"])
+def test_a_table_finds_faces_in_zips_that_do_not_state_their_encoding(
+    tmp_path: Path, folder: Path, encoding: str
+) -> None:
+    zipped = tmp_path / "zips" / "all.zip"
+    zipped.parent.mkdir()
+    stored = "头像/".encode(encoding)
+    with zipfile.ZipFile(zipped, "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, "x" * len(stored) + path.name)
+    zipped.write_bytes(zipped.read_bytes().replace(b"x" * len(stored), stored))
+    table(zipped.parent, "\n".join(["file,hair", *(f"头像/{letter}.png,red" for letter in "abcdefghijkl")]))
+    assert (of := found(zipped.parent)) is not None
+    assert of[1].tolist() == [[1]] * 12
+
+
 def test_labels_one_folder_below_are_pointed_at(tmp_path: Path) -> None:
     data, faces, said = tmp_path / "data", tmp_path / "data" / "faces", list[str]()
     put(faces, *(f"{kind}/{i}.png" for kind in ("a", "b") for i in range(LEAST)))
