@@ -27,8 +27,13 @@ NO_MEMORY = (
     "could not create a primitive",  # oneDNN's message on the CPU
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_NOT_INITIALIZED",  # these libraries take memory at their first call
+    "CUBLAS_STATUS_NOT_INITIALIZED",
 )
 """Parts of error messages that mean that a device is out of memory."""
+
+# AMD's GPUs that compute bf16 in hardware, by gcnArchName: MI100 and later, Radeon RX 7000 and later.
+AMD_BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 
 
 def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
@@ -67,6 +72,8 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
         say(f"no GPU found by torch {torch.__version__}; using the CPU instead")
     else:
         say(f"device: {describe(device)}")
+    if device.type == "cuda":
+        forbid_system_memory()
     return device
 
 
@@ -80,6 +87,17 @@ def why_unfit(device: torch.device) -> str:
     except RuntimeError as error:
         return "" if out_of_memory(error) else str(error).strip().splitlines()[0]  # lack of memory is reported later
     return ""
+
+
+def forbid_system_memory() -> None:
+    """Limit this process to the GPU memory that is free now, on Windows and its subsystem for Linux.
+
+    There, NVIDIA's driver would lend the computer's memory instead of reporting that the GPU's is full, and training
+    would crawl where it should split the batch.
+    """
+    if platform.system() == "Windows" or "microsoft" in platform.release().lower():
+        free, total = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction(free / total)
 
 
 def keep_memory() -> None:
@@ -114,12 +132,15 @@ def describe(device: torch.device) -> str:
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
     """Resolve `auto`: bf16 if this device is fast at it, otherwise fp32.
 
-    GPUs and x86 CPUs report their capabilities: with AMX, bf16 doubles the speed; without AMX and AVX512-BF16 it is
-    slower. A CPU with AVX512-BF16 alone gains (AMD) or loses (Intel), and some CPUs report nothing: these are measured
-    for about a second, which other programs can disturb.
+    GPUs and x86 CPUs report their capabilities. On CPUs with AMX, bf16 doubles the speed; without AMX and AVX512-BF16
+    it is slower. A CPU with AVX512-BF16 alone gains (AMD) or loses (Intel), and some CPUs report nothing: these are
+    measured for about a second, which other programs can disturb.
     """
     if asked != "auto":
         return asked
+    if device.type == "cuda" and torch.version.hip:  # torch calls bf16 supported on all of AMD's GPUs
+        arch: str = torch.cuda.get_device_properties(device).gcnArchName
+        return "bf16" if arch.startswith(AMD_BF16) else "fp32"
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if device.type == "cpu":
@@ -168,8 +189,10 @@ def layout(device: torch.device) -> torch.memory_format:
     """Return the memory format of networks and images: channels-last, 10 to 15 % faster convolutions, same numbers.
 
     Apple's GPUs are excluded: with some of the supported versions of torch, BatchNorm gave wrong results on such maps.
+    So are GPUs whose libraries are slower with it: NVIDIA's before Ampere, which compute in fp32 here, and AMD's.
     """
-    return torch.contiguous_format if device.type == "mps" else torch.channels_last
+    older = device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0))
+    return torch.contiguous_format if older or device.type == "mps" else torch.channels_last
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

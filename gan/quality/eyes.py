@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate
 
 from config import EYES, CheckpointError
 from gan import imagenet
+from gan.device import layout
 from gan.quality.features import resized, shipped
 
 SIZE = 144  # pixels of the faces that the encoder sees
@@ -47,7 +48,7 @@ class Eyes(nn.Module):
         """
         faces = resized(faces.float().expand(-1, 3, -1, -1))
         faces = interpolate(faces, size=(SIZE, SIZE), mode="bilinear")
-        left = self.encoder.maps(faces.contiguous(memory_format=torch.channels_last))[-1][:, :, ROWS].float()
+        left = self.encoder.maps(faces.contiguous(memory_format=layout(faces.device)))[-1][:, :, ROWS].float()
         right = left.flip(3)
         return torch.cat([left + right, (left - right).abs()], 1)[..., : (left.shape[3] + 1) // 2]
 

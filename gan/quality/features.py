@@ -144,7 +144,7 @@ def _faces(on: torch.device) -> Extractor:
     encoder = faces_encoder(on)
 
     def network(pixels: Tensor) -> Tensor:
-        return encoder(sized(pixels).contiguous(memory_format=torch.channels_last))
+        return encoder(sized(pixels).contiguous(memory_format=device.layout(on)))
 
     return Extractor(f"faces {_digest(ENCODER)}", FEATURES, network, on)
 
@@ -153,7 +153,7 @@ def _imagenet(on: torch.device) -> Extractor:
     network = device.place(imagenet.load("lite2"), on)
 
     def look(pixels: Tensor) -> Tensor:
-        maps = network.maps(sized(pixels).contiguous(memory_format=torch.channels_last))
+        maps = network.maps(sized(pixels).contiguous(memory_format=device.layout(on)))
         return torch.cat([seen.mean((2, 3)) for seen in maps[2:]], 1) / SIZE_OF_MEANS
 
     batch = NARROW_BATCH if on.type == "cpu" else BATCH

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
+from gan.device import layout
 from gan.images import to_tensor
 from gan.quality import eyes, features, metrics
 from gan.quality.features import Extractor, shipped
@@ -52,7 +53,7 @@ def scorer(on: torch.device) -> Callable[[Tensor], Tensor]:
     weights = load(features.load("faces", None, on)).weights.float().to(on)
 
     def scores(faces: Tensor) -> Tensor:
-        faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=torch.channels_last)
+        faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=layout(faces.device))
         return encoder(faces).float() @ weights
 
     return scores

@@ -22,6 +22,7 @@ MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # seconds to measure the machine, 
 LEAST_STEPS = 2  # least number of steps in a measurement
 COMPILE_SECONDS = 1200  # runs longer than this try compiled networks; compiling takes about a minute
 TRAINING_SHARE = 0.9  # of a bare step's speed; the rest goes to penalties, averaging, previews, saves and evaluation
+LEAST_RATE = 0.1  # of the default networks; slower ones do not fit into the GPU, and its driver lends other memory
 NEVER = 2**62  # value of `penalty_every` for no penalties at all
 
 
@@ -58,7 +59,8 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
             continue
         try:
             rate_chosen = TRAINING_SHARE * machine.world * images_per_second(chosen, machine, spent)
-            return Chosen(plan, chosen, rate, rate_chosen * seconds)
+            if rate_chosen > LEAST_RATE * rate:
+                return Chosen(plan, chosen, rate, rate_chosen * seconds)
         except (RuntimeError, MemoryError) as error:  # the previous plan has smaller networks
             if not out_of_memory(error):
                 raise

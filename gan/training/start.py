@@ -140,7 +140,10 @@ def choose_options(
     halves: Halves,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
-    """Return config, precision and whether to compile; a resumed run keeps them on a device of the same kind."""
+    """Return config, precision and whether to compile.
+
+    A resumed run keeps the precision on a device of the same kind, and compiles as before on the same device.
+    """
     n = len(faces.training)
     kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
     if kept is not None and device.type == "cpu":
@@ -154,7 +157,8 @@ def choose_options(
         config = preparing.suited(config, typed, n, device)
         config = preparing.planned(config, typed, machine, since, n)
     config, precision = ranks.broadcast((config, precision))
-    before = None if kept is None else kept["chosen"].get("compile", False)
+    same = kept is not None and kept["chosen"]["device"] == describe(device)  # another may have no compiler
+    before = kept["chosen"].get("compile", False) if kept is not None and same else None
     return config, precision, preparing.choose_compile(config, machine, since, n, before)
 
 

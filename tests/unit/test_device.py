@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,6 +125,41 @@ def test_a_gpu_that_this_torch_cannot_use_is_named(
 def test_on_apple_s_gpus_nothing_is_channels_last() -> None:
     assert device.layout(torch.device("mps")) == torch.contiguous_format
     assert device.layout(torch.device("cpu")) == torch.channels_last
+
+
+@pytest.mark.parametrize(
+    ("hip", "capability", "last"),
+    [(None, (8, 0), True), (None, (12, 0), True), (None, (7, 5), False), ("7", (11, 0), False)],
+)
+def test_gpus_that_are_slower_with_channels_last_do_without(
+    monkeypatch: pytest.MonkeyPatch, hip: str | None, capability: tuple[int, int], last: bool
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert (device.layout(torch.device("cuda")) == torch.channels_last) is last
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "limited"),
+    [
+        ("Windows", "11", True),
+        ("Linux", "5.15.153.1-microsoft-standard-WSL2", True),
+        ("Linux", "6.1.0-21-amd64", False),
+    ],
+)
+def test_where_the_driver_lends_the_computers_memory_a_gpu_gets_none(
+    monkeypatch: pytest.MonkeyPatch, system: str, release: str, limited: bool
+) -> None:
+    shares: list[float] = []
+    machine(monkeypatch, "cuda")
+    monkeypatch.setattr(device, "why_unfit", lambda _: "")
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "release", lambda: release)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (6_000, 8_000))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
+    assert device.choose_device(None, lambda _: None).type == "cuda"
+    assert shares == ([0.75] if limited else [])
 
 
 @pytest.mark.gpu
@@ -274,6 +310,16 @@ def test_nvidia_gpu_gets_bf16_where_its_hardware_has_it(
     assert device.choose_precision("auto", torch.device("cuda")) == chosen
 
 
+@pytest.mark.parametrize(
+    ("arch", "chosen"),
+    [("gfx1030", "fp32"), ("gfx906:sramecc+:xnack-", "fp32"), ("gfx1100", "bf16"), ("gfx942:sramecc+:xnack-", "bf16")],
+)
+def test_amd_gpu_gets_bf16_where_its_hardware_has_it(monkeypatch: pytest.MonkeyPatch, arch: str, chosen: str) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(gcnArchName=arch))
+    assert device.choose_precision("auto", torch.device("cuda")) == chosen
+
+
 def test_other_gpus_get_fp32() -> None:
     assert device.choose_precision("auto", torch.device("mps")) == "fp32"
 
@@ -330,6 +376,7 @@ def test_running_out_of_memory_is_recognised() -> None:
     assert device.out_of_memory(RuntimeError("GET was unable to find an engine to execute this computation"))
     assert device.out_of_memory(RuntimeError("could not create a primitive"))
     assert device.out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
+    assert device.out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"))
 
 
 def test_running_out_of_memory_is_said_in_one_sentence() -> None:

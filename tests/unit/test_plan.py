@@ -13,7 +13,7 @@ import torch
 import train
 from config import ConfigError, TrainConfig
 from gan.presets import FEW, FEW_FACES, PLANS, Plan, resolve
-from gan.training import plan, preparing
+from gan.training import plan, preparing, start
 from gan.training.budget import Budget
 from gan.training.plan import Machine
 from gan.training.ranks import Ranks
@@ -99,6 +99,13 @@ def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest
     assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
 
 
+def test_networks_for_which_a_driver_lends_slow_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(Plan(least_images=n - 4, options={"ngf": n} if n > 4 else {}, expect=f"{n}") for n in (4, 8, 16))
+    monkeypatch.setattr(plan, "PLANS", rows)
+    monkeypatch.setattr(plan, "images_per_second", lambda config, *_: 1e4 if config.ngf == 16 else 1e6)
+    assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
+
+
 def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
@@ -140,6 +147,21 @@ def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
     config = dataclasses.replace(SMALL, compile=typed)
     machine = Machine(HALVES, torch.device(kind), "fp32", world)
     assert preparing.choose_compile(config, machine, 0.0, 1000, True) is compiled
+
+
+@pytest.mark.parametrize(("before", "asked"), [("GPU A (cuda)", True), ("GPU B (cuda)", None)])
+def test_whether_compiling_pays_is_measured_again_on_another_gpu(
+    monkeypatch: pytest.MonkeyPatch, before: str, asked: bool | None
+) -> None:
+    found: list[bool | None] = []
+    monkeypatch.setattr(start, "describe", lambda _: "GPU A (cuda)")
+    monkeypatch.setattr(start, "choose_precision", lambda *_: "fp32")
+    monkeypatch.setattr(preparing, "suited_to_kind", lambda config, *_: config)
+    monkeypatch.setattr(preparing, "choose_compile", lambda *given: found.append(given[-1]))
+    content = {"chosen": {"device": before, "precision": "fp32", "compile": True}}
+    faces: Any = SimpleNamespace(training=range(10))
+    start.choose_options(SMALL, {}, content, faces, Ranks(), torch.device("cuda"), HALVES, 0.0)
+    assert found == [asked]
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:
