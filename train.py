@@ -85,7 +85,7 @@ def train(
 
         # Between steps: evaluate, log, preview, save. None of it affects the training.
         state.finished = state.step >= batches.steps(config.epochs) or budget.spent() >= 1
-        metrics = evaluate(run, state, evaluator, monitor)
+        metrics = {} if stopping() else evaluate(run, state, evaluator, monitor)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
         agreed = ranks.all_reduce_max(state.finished, stopping(), late, bool(metrics))
         state.finished, stopped, late, evaluated = map(bool, agreed)

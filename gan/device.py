@@ -32,6 +32,9 @@ NO_MEMORY = (
 )
 """Parts of error messages that mean that a device is out of memory."""
 
+contiguous_everywhere = False
+"""Whether this process uses the contiguous memory format on any device, since another one of its run needs it."""
+
 # AMD's GPUs that compute bf16 in hardware, by gcnArchName: MI100 and later, Radeon RX 7000 and later.
 AMD_BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 
@@ -192,7 +195,8 @@ def layout(device: torch.device) -> torch.memory_format:
     So are GPUs whose libraries are slower with it: NVIDIA's before Ampere, which compute in fp32 here, and AMD's.
     """
     older = device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0))
-    return torch.contiguous_format if older or device.type == "mps" else torch.channels_last
+    plain = contiguous_everywhere or older or device.type == "mps"
+    return torch.contiguous_format if plain else torch.channels_last
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -20,7 +20,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import gan.device
 from config import CheckpointError, ConfigError, TrainConfig, UserError
+from gan.device import layout
 from gan.training.losses import COUPLED
 
 PATIENCE = timedelta(days=1)  # longest wait for a busy process, say one that packs faces; a dead one is noticed at once
@@ -39,6 +41,24 @@ class Ranks:
     def first(self) -> bool:
         """Return whether this process prints and writes."""
         return self.rank == 0
+
+    def agree(self, device: torch.device) -> None:
+        """Let all processes use one memory format, as DDP expects.
+
+        Raises:
+            ConfigError: some processes compute on a CPU and others on GPUs, which cannot talk to each other.
+        """
+        if self.world == 1:
+            return
+        plain = layout(device) == torch.contiguous_format
+        on_cpu, on_gpu, contiguous = self.all_reduce_max(device.type == "cpu", device.type != "cpu", plain)
+        if on_cpu and on_gpu:
+            raise ConfigError(
+                f"this process uses the {device.type}, but some processes use a GPU and others the CPU; python "
+                "train.py alone says on each machine what is missing; leave a GPU out with CUDA_VISIBLE_DEVICES, or "
+                "add --nogpu"
+            )
+        gan.device.contiguous_everywhere = bool(contiguous)
 
     def check(self, config: TrainConfig, device: torch.device) -> None:
         """Reject options that several devices cannot share.
@@ -154,7 +174,12 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
             # later, it would keep gloo's threads alive after `destroy_process_group`, and they may abort the process at
             # shutdown.
             importlib.import_module("torch.distributed.nn")
-            dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+            try:
+                dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+            except RuntimeError as error:
+                raise ConfigError(
+                    f"the processes do not find each other ({summary(error)}); see docs/multi-gpu.md"
+                ) from error
             yield ranks
         except UserError as error:
             raise type(error)(f"process {ranks.rank} of {world}: {error}") from error
@@ -163,7 +188,8 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 raise
             raise CheckpointError(
                 f"process {ranks.rank} of {world}: another process of this run has ended, so all stop; see its "
-                "message, and resume from the last save with the same torchrun command, --resume in place of --budget"
+                "message, and resume from the last save with the same torchrun command, --resume in place of --budget "
+                f"(torch says: {summary(error)})"
             ) from error
         dist.destroy_process_group()  # not after an error: NCCL would wait for the others
 
@@ -172,3 +198,8 @@ def lost(error: RuntimeError) -> bool:
     """Return whether `error` says that another process no longer answers."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in text or "connection closed" in text
+
+
+def summary(error: RuntimeError) -> str:
+    """Return the part of an error of NCCL or gloo that says what is wrong, in one line."""
+    return " ".join(str(error).rpartition("Last error:")[2].split())[:300]

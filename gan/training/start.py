@@ -63,6 +63,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
             config, content, folder = ranks.broadcast(found)
             device = choose_device(config.gpu, show)
+            ranks.agree(device)
             ranks.check(config, device)
             faces = open_faces(config, content, ranks, path or folder)
             new = content is None
@@ -150,6 +151,8 @@ def choose_options(
         precision = kept["chosen"]["precision"]  # it was measured
     else:
         precision = choose_precision(config.precision, device)  # this GPU may not be the one of before
+    if config.precision == "auto" and any(ranks.all_reduce_max(precision == "fp32")):  # on another GPU of this run
+        precision = "fp32"
     machine = plan.Machine(halves, device, precision, ranks.world)
     if ranks.first:
         config = preparing.suited_to_kind(config, faces, device)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import train
-from config import ConfigError, TrainConfig
+from config import ConfigError, Precision, TrainConfig
 from gan.presets import FEW, FEW_FACES, PLANS, Plan, resolve
 from gan.training import plan, preparing, start
 from gan.training.budget import Budget
@@ -162,6 +162,18 @@ def test_whether_compiling_pays_is_measured_again_on_another_gpu(
     faces: Any = SimpleNamespace(training=range(10))
     start.choose_options(SMALL, {}, content, faces, Ranks(), torch.device("cuda"), HALVES, 0.0)
     assert found == [asked]
+
+
+@pytest.mark.parametrize(("asked", "chosen"), [("auto", "fp32"), ("bf16", "bf16")])
+def test_gpus_of_different_generations_compute_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, asked: Precision, chosen: str
+) -> None:
+    monkeypatch.setattr(start, "choose_precision", lambda *_: "bf16")
+    monkeypatch.setattr(preparing, "suited_to_kind", lambda config, *_: config)
+    ranks: Any = SimpleNamespace(first=False, world=2, all_reduce_max=lambda *_: (1.0,), broadcast=lambda value: value)
+    config, faces = dataclasses.replace(SMALL, precision=asked), SimpleNamespace(training=range(10))
+    given: Any = (config, {}, None, faces, ranks, torch.device("cuda"), HALVES, 0.0)
+    assert start.choose_options(*given)[1] == chosen
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:

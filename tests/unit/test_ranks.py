@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from config import ConfigError, TrainConfig
+from config import CheckpointError, ConfigError, TrainConfig
+from gan import device
 from gan.training.ranks import Ranks, joined, lost
 
 CPU = torch.device("cpu")
@@ -67,6 +68,57 @@ def test_several_gpus_without_nccl_are_refused_in_one_line(monkeypatch: pytest.M
         joined(None),
     ):
         pass
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun starts the first of two processes on CPUs; the connection is left out."""
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(dist, "is_torchelastic_launched", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("launched")
+def test_processes_that_cannot_connect_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise dist.DistNetworkError("connect failed:\nno such interface eth7")
+
+    monkeypatch.setattr(dist, "init_process_group", fail)
+    said = r"0 of 2: the processes do not find .* \(connect failed: no such interface eth7"
+    with pytest.raises(ConfigError, match=said), joined(gpu=False):
+        pass
+
+
+@pytest.mark.usefixtures("launched")
+def test_what_torch_says_of_a_lost_process_is_passed_on() -> None:
+    said = r"has ended.*\(torch says: Duplicate GPU detected\)$"
+    with pytest.raises(CheckpointError, match=said), joined(gpu=False):
+        raise dist.DistBackendError("NCCL error in: a.cpp:1\nLast error:\nDuplicate GPU  detected")
+
+
+@pytest.mark.parametrize(
+    ("kind", "votes", "said"), [("cpu", (1.0, 1.0, 0.0), "uses the cpu"), ("cuda", (1.0, 1.0, 0.0), "uses the cuda")]
+)
+def test_a_cpu_among_gpus_is_refused_by_all(
+    monkeypatch: pytest.MonkeyPatch, kind: str, votes: tuple[float, ...], said: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(Ranks, "all_reduce_max", lambda *_: votes)
+    with pytest.raises(ConfigError, match=f"this process {said}, but some processes use a GPU and others the CPU"):
+        Ranks(1, 2).agree(torch.device(kind))
+    Ranks().agree(torch.device(kind))
+
+
+def test_gpus_of_different_generations_share_one_memory_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, votes = torch.device("cuda"), list[tuple[float, ...]]()
+    monkeypatch.setattr(device, "contiguous_everywhere", False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(Ranks, "all_reduce_max", lambda _, *own: votes.append(own) or (0.0, 1.0, 1.0))
+    assert device.layout(cuda) == torch.channels_last
+    Ranks(0, 2).agree(cuda)
+    assert votes == [(False, True, False)]
+    assert device.layout(cuda) == torch.contiguous_format  # as the other, older one asked
 
 
 def test_a_lost_process_is_told_from_other_errors() -> None:
