@@ -146,9 +146,9 @@ def choose_options(
     A resumed run keeps the precision on a device of the same kind, and compiles as before on the same device.
     """
     n = len(faces.training)
-    kept = content if content is not None and preparing.same_kind(content["chosen"]["device"], device) else None
-    if kept is not None and device.type == "cpu":
-        precision = kept["chosen"]["precision"]  # it was measured
+    chosen = content["chosen"] if content is not None else None
+    if chosen is not None and device.type == "cpu" and preparing.same_kind(chosen["device"], device):
+        precision = chosen["precision"]  # it was measured
     else:
         precision = choose_precision(config.precision, device)  # this GPU may not be the one of before
     if config.precision == "auto" and any(ranks.all_reduce_max(precision == "fp32")):  # on another GPU of this run
@@ -160,8 +160,9 @@ def choose_options(
         config = preparing.suited(config, typed, n, device)
         config = preparing.planned(config, typed, machine, since, n)
     config, precision = ranks.broadcast((config, precision))
-    same = kept is not None and kept["chosen"]["device"] == describe(device)  # another may have no compiler
-    before = kept["chosen"].get("compile", False) if kept is not None and same else None
+    before = None
+    if chosen is not None and chosen["device"] == describe(device):  # another may have no compiler
+        before = chosen.get("compile", False)
     return config, precision, preparing.choose_compile(config, machine, since, n, before)
 
 
