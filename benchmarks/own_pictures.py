@@ -39,7 +39,7 @@ def pencil_face(seed: int) -> Image.Image:
     """Draw a synthetic face of 96x96 pixels in pencil, its outlines on cream paper."""
     grey = Image.fromarray(synthetic.draw(seed, 4 * 96)[0]).convert("L").filter(ImageFilter.GaussianBlur(2))
     lines = ImageChops.subtract(grey, grey.filter(ImageFilter.MinFilter(9)))  # how much darker it becomes nearby
-    shade = ImageChops.add(ImageChops.invert(ImageOps.autocontrast(lines, 2)), grey.point(lambda v: v // 3), 1.3)
+    shade = ImageChops.add(ImageChops.invert(ImageOps.autocontrast(lines, 2)), grey.point(lambda v: v * 0.33), 1.3)
     return ImageOps.colorize(ImageOps.autocontrast(shade), "#3a3534", "#f6efe0").resize((96, 96), Image.Resampling.BOX)
 
 
