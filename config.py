@@ -249,6 +249,7 @@ class TrainConfig:
         "the machine is measured, and learning rates are chosen to suit it, on fast machines also networks and batch; "
         "with --resume this many minutes from now; unset trains by epochs.",
         ge=0.01,
+        le=1e9,
         later=True,
     )
     batch_size: int = option(32, "faces per step.", ge=2)
@@ -450,8 +451,8 @@ class TrainConfig:
             )
         if self.loss == "wgan" and self.penalty == "none" and self.clip == 0:
             raise ConfigError(
-                "--loss=wgan diverges unless something bounds the discriminator's slope; add --clip=0.01 or "
-                "--penalty=gp"
+                "--loss=wgan diverges unless something bounds the discriminator's slope; use --preset=wgan "
+                "or --preset=wgan-gp, or add --clip=0.01"
             )
         if self.vis_server.rpartition(":")[2].rstrip("/").isdecimal():
             raise ConfigError(f"--vis_server: give the port with --vis_port; got {self.vis_server!r}")

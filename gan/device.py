@@ -23,6 +23,7 @@ NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
     "out of memory",
+    "Storage size calculation overflowed",  # of a size beyond any memory
     "unable to find an engine",  # cuDNN's message when it has no memory to work in
     "could not create a primitive",  # oneDNN's message on the CPU
     "CUDNN_STATUS_ALLOC_FAILED",

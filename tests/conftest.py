@@ -25,6 +25,8 @@ from gan.watching import visdom_assets
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
+for _name in ("no_proxy", "NO_PROXY"):  # servers of this machine are asked directly, whatever proxy it has
+    os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1,localhost"]))
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +47,12 @@ def seeded() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[None]:
-    """Give a visdom server minutes to start, and a page to send the last of it: the machine may be busy."""
+    """Give a visdom server minutes to start and to answer, and a page to send the last of it."""
     from gan.watching import visdom_page
 
     with pytest.MonkeyPatch.context() as change:
         change.setattr(visdom_page, "STARTING", 120.0)
+        change.setattr(visdom_page, "TIMEOUT", 60.0)
         change.setattr(visdom_page, "CLOSING", 120.0)
         yield
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import DataError
 from gan.data.faces import Pack
 from gan.device import has_room, layout, send
 from gan.images import to_tensor
@@ -38,10 +37,6 @@ class Batches:
         part: slice = slice(None),
         codes: np.ndarray | None = None,
     ) -> None:
-        if len(chosen) < batch_size:
-            raise DataError(
-                f"{len(chosen)} faces to train on, fewer than a batch of {batch_size}; add faces or lower --batch_size"
-            )
         self.pack, self.chosen, self.batch_size = pack, chosen, batch_size
         self.seed, self.device, self.flip, self.part = seed, device, flip, part
         self.resident = None

@@ -52,6 +52,8 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
     rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
         own = {name: value for name, value in plan.options.items() if name not in typed}
+        if config.widths:  # they replace ngf and ndf
+            own = {name: value for name, value in own.items() if name not in ("ngf", "ndf")}
         chosen = dataclasses.replace(config, **own)
         if not own:
             return Chosen(plan, config, rate, rate * seconds)

@@ -107,14 +107,15 @@ def planned(
     spent = time.perf_counter() - since
     if spent > 0.9 * 60 * config.budget:
         raise ConfigError(
-            f"reading the pictures took {spent / 60:.1f} of the {config.budget:g} minutes of --budget; they are packed "
-            "now: run the same command again, and it begins at once"
+            f"preparing the run took {spent / 60:.2g} of the {config.budget:g} minutes of --budget; the pictures are "
+            "packed now, so run the same command again, which is faster, or give more minutes"
         )
     if config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = 60 * config.budget - spent
     chosen = plan.choose(config, typed, machine, left, faces)
-    options = " ".join(f"--{name}={value}" for name, value in chosen.plan.options.items() if name not in typed)
+    own = [name for name in chosen.plan.options if getattr(chosen.config, name) != getattr(config, name)]
+    options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
     counted = config.data_path != SYNTHETIC and config.image_size == TrainConfig.image_size  # only such faces were
     show(
         f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "

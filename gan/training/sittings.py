@@ -40,7 +40,8 @@ def _taken(folder: Path) -> ConfigError:
 def checkpoint_to_resume(resume: str) -> Path:
     """Return the checkpoint that `--resume` means; raise a CheckpointError if there is none."""
     asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
-    return checkpoint.find(asked, ("latest.pt",))
+    found = checkpoint.find(asked, ("latest.pt",))
+    return found if found.parent.name not in ("", "..") else found.resolve()  # the folder's name is the run's
 
 
 def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:

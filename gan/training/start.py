@@ -146,6 +146,11 @@ def choose_options(
     A resumed run keeps the precision on a device of the same kind, and compiles as before on the same device.
     """
     n = len(faces.training)
+    if n < config.batch_size:
+        more = "add faces" if faces.chosen is None else f"--typical=1 takes all {len(faces.all_training):,}"
+        raise DataError(
+            f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; {more} or lower --batch_size"
+        )
     chosen = content["chosen"] if content is not None else None
     if chosen is not None and device.type == "cpu" and preparing.same_kind(chosen["device"], device):
         precision = chosen["precision"]  # it was measured
@@ -203,6 +208,6 @@ def in_words(error: Exception, config: TrainConfig, device: torch.device) -> Con
     if not out_of_memory(error):
         return None
     return ConfigError(
-        f"out of memory on {describe(device)}: lower --batch_size (now {config.batch_size}), or --ngf ({config.ngf}) "
-        f"and --ndf ({config.ndf}) for smaller networks"
+        f"out of memory on {describe(device)}: lower --batch_size (now {config.batch_size}), or "
+        f"{'--widths' if config.widths else f'--ngf ({config.ngf}) and --ndf ({config.ndf})'} for smaller networks"
     )

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from machine import PATIENCE
+from playwright.sync_api import Browser, expect, sync_playwright
 
+expect.set_options(timeout=PATIENCE)
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",

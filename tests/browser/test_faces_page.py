@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
+from machine import PATIENCE
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
@@ -22,7 +23,6 @@ from gan.sharing import web_page
 from model import Generator
 
 CPU = torch.device("cpu")
-PATIENCE = 120_000  # milliseconds
 KINDS = (("hair", "blue", "red"), ("mood", "calm", "wild"))
 TINY = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
 NETWORKS = {

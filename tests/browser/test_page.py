@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import free_port
 from playwright.sync_api import Browser, Page
 
 from gan.quality import evaluation
@@ -17,7 +17,7 @@ from gan.watching.monitor import Monitor
 from gan.watching.visdom_page import Server
 
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision=fp32".split()
-SMALL += ["--plot_every=50"]
+SMALL += ["--plot_every=50", "--whole=0"]
 CURVES = {
     "Losses": 4,
     "Discriminator's logits": 4,
@@ -53,10 +53,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("patient")]
 
 @pytest.fixture(scope="module")
 def server(page_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Server(port, page_files)
+    server = Server(free_port(), page_files)
     assert server.wait()
     yield server
     server.close()

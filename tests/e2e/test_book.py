@@ -22,7 +22,7 @@ from gan.presets import PRESETS, resolve
 from model import Discriminator, Generator
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nogpu", "--image_size=32", "--ngf=4", "--ndf=4", "--batch_size=8", "--run=a"]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=4", "--ndf=4", "--batch_size=8", "--run=a", "--whole=0"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

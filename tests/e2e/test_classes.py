@@ -14,6 +14,7 @@ from gan.data import faces as faces_module
 from gan.images import load_picture
 
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32", "--plot_every=5"]
+SMALL += ["--whole=0"]
 PARTS = ("generator", "discriminator", "ema", "g_optimizer", "d_optimizer")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

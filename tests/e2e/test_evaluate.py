@@ -30,7 +30,7 @@ from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32"
+TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32 --whole=0"
 
 
 @pytest.fixture(autouse=True)

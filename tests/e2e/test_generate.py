@@ -17,6 +17,7 @@ import config
 import generate
 from gan import checkpoint
 from gan.images import to_tensor
+from gan.play import directions
 from gan.quality import colours, eyes, sampling
 from gan.training import ema
 from model import Discriminator, Generator
@@ -123,13 +124,17 @@ def test_a_search_keeps_the_best_by_the_discriminator(small: Path, tmp_path: Pat
     assert kept != [0, 1, 2, 3]
 
 
-def test_a_search_says_that_the_faces_were_chosen_before_they_were_changed(small: Path, run_here: Command) -> None:
+def test_a_search_says_that_the_faces_were_chosen_before_they_were_changed(
+    small: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
     words = ["--nogen=4", "--gen_search_num=16", "--light=1"]
     result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words)
     assert "of 16 the best as far as the discriminator can tell before the change\n" in result.stdout, result.stderr
 
 
-def test_grey_faces_take_no_colours(tmp_path: Path, run_here: Command) -> None:
+def test_grey_faces_take_no_colours(tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
     grey = ROOT / "tests/old_formats/resnet/latest.pt"
     for words in (["--warm=1"], ["--eyes=blue"]):
         said = refused(run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", *words))

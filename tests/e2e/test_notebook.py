@@ -19,7 +19,7 @@ def test_the_notebook_runs_and_shows_faces_and_a_film(tmp_path: Path, monkeypatc
     drawing = tmp_path / "program/gan/data/synthetic.py"
     source = drawing.read_text(encoding="utf-8")
     assert "\nFACES = 10_000" in source  # so many take half a minute to draw
-    drawing.write_text(source.replace("\nFACES = 10_000", "\nFACES = 500"), encoding="utf-8")
+    drawing.write_text(source.replace("\nFACES = 10_000", "\nFACES = 100"), encoding="utf-8")
     notebook = nbformat.read(tmp_path / "program/docs/notebook.ipynb", 4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     for cell in notebook.cells:

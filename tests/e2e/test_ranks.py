@@ -4,7 +4,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed
+from machine import free_port
 from torch import nn
 
 import train
@@ -22,7 +22,7 @@ from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
-SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32"]
+SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--precision=fp32", "--whole=0"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -186,10 +186,7 @@ SUMS = """
 
 @pytest.mark.slow
 def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    where = ["--nnodes=2", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    where = ["--nnodes=2", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
     words = [f"--data_path={faces}", "--run=a", "--max_epoch=2"]
     first, second = (start(1, *words, machines=[*where, f"--node_rank={rank}"]) for rank in range(2))
     out, _ = finished(first)
@@ -259,7 +256,8 @@ def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run
 
 @pytest.mark.slow
 def test_a_budget_ends_all_at_one_step(start: Start, tmp_path: Path, faces: Path) -> None:
-    out, _ = finished(start(2, f"--data_path={faces}", "--run=a", "--budget=0.1"))
+    few_seconds = ["--budget=0.1", "--noprojected", "--eval_images=0"]
+    out, _ = finished(start(2, f"--data_path={faces}", "--run=a", *few_seconds))
     content = checkpoint.load(tmp_path / "checkpoints" / "a" / "latest.pt")
     assert content["finished"]
     assert f"finished at step {content['step']}," in out

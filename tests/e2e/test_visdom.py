@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import visdom
-from machine import FAST
+from machine import FAST, free_port
 
 from gan.watching import visdom_assets, visdom_page
 
@@ -24,9 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 OWN = Path(visdom.__file__).parent / "static"
-SMALL = (
-    f"--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision={FAST} --eval_images=0".split()
-)
+SMALL = f"--nogpu --noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --precision={FAST}"
+SMALL = f"{SMALL} --whole=0 --eval_images=0".split()
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -35,12 +33,6 @@ def faces(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., li
     folder = tmp_path_factory.mktemp("faces")
     make_faces(folder, 75, size=32)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def panes(port: int, env: str) -> dict[str, Any]:

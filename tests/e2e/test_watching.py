@@ -13,7 +13,8 @@ from gan.images import save_picture
 from gan.watching import health
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=64 --precision=fp32 --eval_images=0".split()
+SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=8 --batch_size=64 --precision=fp32"
+SMALL = f"{SMALL} --whole=0 --eval_images=0".split()
 
 
 @pytest.fixture

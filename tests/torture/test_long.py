@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import visdom
+from machine import free_port
 from victims import ROOT, SMALL
 
 from gan.watching import visdom_page
@@ -38,9 +38,7 @@ class Use(NamedTuple):
 
 @pytest.mark.torture
 def test_a_hundred_thousand_steps_take_no_more_than_the_first_tenths(tmp_path: Path, faces: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        server = visdom_page.Server(probe.getsockname()[1], Path(visdom.__file__).parent / "static")
+    server = visdom_page.Server(free_port(), Path(visdom.__file__).parent / "static")
     assert server.wait()
     words = [*SMALL, "--noprojected", "--whole=0", "--noclasses", "--precision=fp32", f"--data_path={faces}"]
     words += ["--run=long", "--vis", f"--vis_port={server.port}", "--tensorboard"]

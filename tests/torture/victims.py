@@ -148,7 +148,7 @@ class Victim:
     def end(self) -> int:
         """Wait for its end; its exit code."""
         assert self.process is not None
-        return self.process.wait(timeout=400)
+        return self.process.wait(timeout=3600)
 
     def stop(self) -> None:
         """Ask it to stop, as `kill` does by default; it saves first."""
@@ -188,7 +188,7 @@ class Victim:
         """Wait for an event of so high a number in the writing of a file of the run; False if it was closed before."""
         with inotify_simple.INotify() as watch:
             watch.add_watch(self.run, WRITING)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 600
             while time.monotonic() < deadline:
                 for event in watch.read(timeout=1000):
                     if not event.name.startswith(begins):

@@ -89,7 +89,8 @@ def test_wgan_presets_are_those_of_the_papers() -> None:
 
 
 def test_wgan_needs_a_bound() -> None:
-    assert "--clip=0.01 or --penalty=gp" in refusal(TrainConfig, loss="wgan", penalty="none")
+    said = refusal(TrainConfig, loss="wgan", penalty="none")
+    assert "use --preset=wgan or --preset=wgan-gp, or add --clip=0.01" in said
     resolve(TrainConfig, {"loss": "wgan", "penalty": "none", "clip": 0.01})
 
 

@@ -69,7 +69,7 @@ def test_a_loop_is_stopped_when_its_time_is_up_and_its_generator_draws(tmp_path:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     found = json.loads((tmp_path / "dcgan.json").read_text())
     assert found["pixels"] == 8
-    assert found["images_seen"] % 5 == 0
+    assert found["images_seen"] > 0
     assert 1.8 <= found["seconds"] < 60
     pictures = sorted((tmp_path / "samples/dcgan").iterdir())
     assert [path.name for path in pictures] == [f"{n:05d}.png" for n in range(60)]

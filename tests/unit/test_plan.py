@@ -86,6 +86,18 @@ def test_a_batch_larger_than_the_set_is_not_chosen(monkeypatch: pytest.MonkeyPat
     assert [of.config.batch_size for of in chosen] == [128, 64, SMALL.batch_size]
 
 
+def test_widths_that_are_typed_replace_those_of_a_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = Plan(least_images=1, options={"ngf": 16, "ndf": 16, "batch_size": 8}, expect="wide")
+    monkeypatch.setattr(plan, "PLANS", (Plan(least_images=0, options={}, expect="narrow"), wide))
+    monkeypatch.setattr(plan, "images_per_second", lambda *a: 1e6)
+    config = dataclasses.replace(SMALL, widths=(8, 8, 8), budget=1)
+    chosen = preparing.planned(config, {"widths": config.widths}, MACHINE, time.perf_counter(), 1000)
+    assert chosen == dataclasses.replace(config, batch_size=8)
+    assert "--batch_size=8; about" in capsys.readouterr().out
+
+
 def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple(Plan(least_images=n - 4, options={"ngf": n} if n > 4 else {}, expect=f"{n}") for n in (4, 8, 16))
     monkeypatch.setattr(plan, "PLANS", rows)
@@ -275,8 +287,8 @@ def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
     assert ("; expect " in told) == counted
 
 
-def test_a_budget_that_reading_has_used_up_is_said_before_anything_is_trained() -> None:
-    said = "^reading the pictures took 1.0 of the 1 minutes of --budget; .* run the same command again, and it begins"
+def test_a_budget_that_preparing_has_used_up_is_said_before_anything_is_trained() -> None:
+    said = "^preparing the run took 0.97 of the 1 minutes of --budget; .* run the same command again, which is faster"
     for preset in ("default", "book"):
         config = dataclasses.replace(SMALL, preset=preset, budget=1)
         with pytest.raises(ConfigError, match=said):

@@ -31,6 +31,7 @@ def write(path: Path, seed: int = 0) -> None:
 @pytest.fixture
 def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gan.play.directions.SAMPLES", 128)  # for time
     for name, age in {"old/best.pt": 30, "new/best.pt": 20, "new/latest.pt": 10}.items():
         path = tmp_path / "checkpoints" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ from gan.training import between, losses, preparing, sittings
 from gan.training.budget import evaluated_last
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
-from gan.training.sittings import keep_later, resumed, run_lock, starting_from, stop_signals
+from gan.training.sittings import checkpoint_to_resume, keep_later, resumed, run_lock, starting_from, stop_signals
 from gan.watching import health
 from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
@@ -102,6 +102,16 @@ def test_each_step_moves_its_own_network_only(
     assert torch.equal(weights(first.discriminator), weights(state.discriminator)) is not d_moves
     assert torch.equal(weights(first.generator), weights(state.generator)) is not g_moves
     assert all(p.requires_grad for p in state.discriminator.parameters())
+
+
+def test_a_run_resumed_from_inside_its_folder_has_the_folders_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine/samples").mkdir(parents=True)
+    checkpoint.save(tmp_path / "mine/latest.pt", {"step": 0})
+    for place, resume in (("mine", "."), ("mine", "latest.pt"), ("mine/samples", ".."), (".", "mine")):
+        monkeypatch.chdir(tmp_path / place)
+        assert checkpoint_to_resume(resume).parent.name == "mine"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machine import free_port
 
 from gan import npm
 from gan.watching import visdom_assets, visdom_page
@@ -29,12 +30,6 @@ pytestmark = pytest.mark.usefixtures("patient")
 ROOT = Path(__file__).resolve().parents[2]
 OWN = Path(__import__("visdom").__file__).parent / "static"
 PICTURE = np.zeros((20, 30, 3), np.uint8)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def row(step: int, **values: float) -> dict[str, float]:

@@ -47,12 +47,12 @@ def test_faces_without_eyes_come_after_the_same_with_them(shipped: WholeFaces, f
     assert worse.mean() > 0.9
 
 
-def test_it_knows_samples_and_synthetic_faces_and_no_other_pictures(shipped: WholeFaces, faces: np.ndarray) -> None:
+def test_it_knows_samples_and_no_synthetic_faces_or_other_pictures(shipped: WholeFaces, faces: np.ndarray) -> None:
     def known(pixels: np.ndarray) -> bool:
         return shipped.knows(shipped.extractor(pixels))
 
     assert known(faces)
-    assert known(np.stack([draw(seed)[0] for seed in range(64)]))
+    assert not known(np.stack([draw(seed)[0] for seed in range(64)]))
     random = np.random.default_rng(0)
     noise = random.integers(0, 256, faces.shape, dtype=np.uint8)
     slopes = np.linspace(0, 255, 96)[None, :, None, None] * random.random((64, 1, 1, 3))
