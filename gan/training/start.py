@@ -147,9 +147,9 @@ def choose_options(
     """
     n = len(faces.training)
     if n < config.batch_size:
-        more = "add faces" if faces.chosen is None else f"--typical=1 takes all {len(faces.all_training):,}"
+        more = "faces" if faces.chosen is None else f"--typical=1 for all {len(faces.all_training):,}"
         raise DataError(
-            f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; {more} or lower --batch_size"
+            f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; add {more} or lower --batch_size"
         )
     chosen = content["chosen"] if content is not None else None
     if chosen is not None and device.type == "cpu" and preparing.same_kind(chosen["device"], device):

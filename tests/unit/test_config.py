@@ -88,6 +88,10 @@ def test_wgan_presets_are_those_of_the_papers() -> None:
     assert (gp.lr1, gp.lr2, gp.beta1, gp.beta2, gp.g_every, gp.clip) == (1e-4, 1e-4, 0, 0.9, 5, 0)
 
 
+def test_a_budget_has_an_end() -> None:
+    assert refusal(TrainConfig, budget=1e307) == "--budget: must be from 0.01 to 1e+09; got 1e+307"
+
+
 def test_wgan_needs_a_bound() -> None:
     said = refusal(TrainConfig, loss="wgan", penalty="none")
     assert "use --preset=wgan or --preset=wgan-gp, or add --clip=0.01" in said

@@ -24,7 +24,7 @@ from torch import nn
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import train
-from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DEncoder, Metric, TrainConfig
+from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DataError, DEncoder, Metric, TrainConfig
 from gan import checkpoint
 from gan.classes import Classes
 from gan.data import batches as batches_module
@@ -33,7 +33,7 @@ from gan.data.faces import Pack
 from gan.images import save_picture, to_pixels
 from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
-from gan.training import between, losses, preparing, sittings
+from gan.training import between, losses, preparing, sittings, start
 from gan.training.budget import evaluated_last
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
@@ -102,6 +102,24 @@ def test_each_step_moves_its_own_network_only(
     assert torch.equal(weights(first.discriminator), weights(state.discriminator)) is not d_moves
     assert torch.equal(weights(first.generator), weights(state.generator)) is not g_moves
     assert all(p.requires_grad for p in state.discriminator.parameters())
+
+
+def test_a_selection_too_small_for_a_batch_is_told_of_the_option_that_made_it(pack: Pack) -> None:
+    few = preparing.Faces(pack, np.arange(18), np.arange(0), np.arange(18) < 3)
+    rest: Any = (Ranks(), CPU, None, 0.0)
+    said = "^3 faces to train on, fewer than a batch of 4; add --typical=1 for all 18 or lower --batch_size$"
+    with pytest.raises(DataError, match=said):
+        start.choose_options(dataclasses.replace(CONFIG, batch_size=4), {}, None, few, *rest)
+
+
+@pytest.mark.parametrize(
+    ("widths", "lower"), [(None, "--ngf (8) and --ndf (8) for"), ((8, 8, 8), "or --widths for smaller networks")]
+)
+def test_out_of_memory_names_the_option_that_decides_the_networks(widths: tuple[int, ...] | None, lower: str) -> None:
+    config = dataclasses.replace(CONFIG, ngf=8, ndf=8, widths=widths)
+    said = str(start.in_words(MemoryError(), config, CPU))
+    assert lower in said
+    assert ("--ngf" in said) == (widths is None)
 
 
 def test_a_run_resumed_from_inside_its_folder_has_the_folders_name(
