@@ -330,13 +330,10 @@ def discriminator_gap(
         return
 
     def logits(pixels: np.ndarray, codes: Tensor) -> float:
-        found = []
-        for start in range(0, len(pixels), sampler.batch):
-            part = slice(start, start + sampler.batch)
-            faces = to_tensor(torch.from_numpy(np.ascontiguousarray(pixels[part]))).to(sampler.device)
-            with torch.no_grad():
-                found.append(sampler.logits(faces, codes[part].to(sampler.device)).float().cpu())
-        return torch.cat(found).mean().item()
+        parts = zip(torch.from_numpy(pixels).split(sampler.batch), codes.split(sampler.batch), strict=True)
+        with torch.no_grad():
+            found = [sampler.logits(to_tensor(some).to(sampler.device), of.to(sampler.device)) for some, of in parts]
+        return torch.cat(found).float().mean().item()
 
     found = {}
     for kind, some in (("seen", learnt.training), ("held_out", learnt.held_out)):

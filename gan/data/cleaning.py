@@ -215,7 +215,8 @@ def _members(archive: Picture, real: str, refused: list[Candidate], others: set[
         refused.append(Candidate(archive, "unreadable", reason(error)))
         return
     for name, info in sorted(infos.items()):  # names are unique
-        picture = dataclasses.replace(archive, member=name, called=_called(info))
+        called = name if info.flag_bits & 0x800 else repaired(name)  # unless the zip states the encoding
+        picture = dataclasses.replace(archive, member=name, called=called)
         parts = re.split(r"[/\\]", name)
         if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
             others.add(f"{real}/{name}")
@@ -223,11 +224,6 @@ def _members(archive: Picture, real: str, refused: list[Candidate], others: set[
             refused.append(Candidate(picture, "refused", why))
         else:
             yield picture
-
-
-def _called(info: zipfile.ZipInfo) -> str:
-    """Return a member's name, with its encoding repaired unless the zip states it."""
-    return info.filename if info.flag_bits & 0x800 else repaired(info.filename)
 
 
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
@@ -275,6 +271,7 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # an MPO has two views of one picture
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
+        image.load()  # which turns a TIFF, and takes its tag away
         if orientation(image) in (5, 6, 7, 8):  # with a quarter turn
             width, height = height, width
         shown = upright(image).convert("RGB")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError, features
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
 
@@ -35,15 +35,6 @@ CHUNK = 32  # number of pictures that a worker processes at a time
 FEW = 256  # fewer pictures are decoded in this process, because starting workers would take longer
 LARGEST_MEMBER = 256 * 2**20  # maximum size of a file in bytes, after unpacking
 ORIENTATION = 0x0112  # the tag of EXIF that says how a picture is to be turned
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 T = TypeVar("T")
 
@@ -97,8 +88,8 @@ def upright(image: Image.Image) -> Image.Image:
         OSError, ValueError, ...: whatever Pillow raises for a broken file.
     """
     image.load()
-    if (turn := orientation(image)) in TURNS:  # not ImageOps.exif_transpose, which writes the EXIF anew and may fail
-        image = image.transpose(TURNS[turn])
+    with contextlib.suppress(Exception):  # it may fail to write the EXIF anew, after turning
+        ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16 bits, which convert() would clip
         image = _grey(np.asarray(image, np.float32) / 257)
     elif image.mode == "F":
@@ -111,7 +102,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def orientation(image: Image.Image) -> int:
-    """Return how a picture is to be turned: a key of `TURNS`, else not at all. Broken EXIF says nothing."""
+    """Return how a picture is to be turned, 1 to 8 as in EXIF; 1 is not at all, also if its EXIF is broken."""
     with contextlib.suppress(Exception):
         return int(image.getexif().get(ORIENTATION, 1))
     return 1

@@ -90,7 +90,8 @@ class Directions:
         latents, own = drawn(sampler), None
         for name, colour in colours.items():
             rest = {of: code for of, code in sampler.replaced.items() if sampler.classes.vocabulary[of][0] != name}
-            if rest != sampler.replaced and not self.knows(name, colour):
+            known = next(names for column, *names in self.guesser.vocabulary if column == name)
+            if rest != sampler.replaced and colour.casefold() not in known:
                 continue
             own = drawn(dataclasses.replace(sampler, replaced=rest)) if own is None else latents
             column, code = self.code(name, colour)
@@ -169,11 +170,6 @@ class Directions:
             with torch.no_grad():
                 latent.copy_(_as_long(latent, before.to(sampler.device)))
         return latent.detach().cpu()
-
-    def knows(self, name: str, colour: str) -> bool:
-        """Return whether there is a direction for a colour of `name`, hair or eyes."""
-        colours = next((names for column, *names in self.guesser.vocabulary if column == name), [])
-        return colour.casefold() in colours
 
     def code(self, name: str, colour: str) -> tuple[int, int]:
         """Return the column of `name`, hair or eyes, and the code of a colour.

@@ -127,10 +127,9 @@ def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, r
         own = [(point["images_seen"], point[name]) for point in points if name in point]  # old logs have no damage
         if own:
             axes.plot(*zip(*own, strict=True), marker="o", label=kind)
-    if (floor := result["metrics"][name]["floor"]) is not None:
-        axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
+    floor = result["metrics"][name]["floor"]
+    axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
     axes.set(xlabel="images seen", title=f"{label} of the run, {better} is better")
     axes.set_ylim(bottom=0)
-    if axes.has_data():
-        axes.legend(frameon=False)
+    axes.legend(frameon=False)
     axes.grid(alpha=0.3)

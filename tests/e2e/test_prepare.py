@@ -505,10 +505,15 @@ def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, r
     wide = Image.new("RGB", (160, 120), "white")
     wide.paste(synthetic_face(9).resize((120, 120)), (20, 0))
     wide.save(tmp_path / "turned.jpg", exif=turned)
-    done = run_here("prepare.py", "film.gif", "turned.jpg", "--out=faces", "--centre", "--nogpu")
+    other = synthetic_face(10).resize((120, 120))
+    wide.paste(other, (20, 0))
+    wide.save(tmp_path / "turned-tiff.jpg", "TIFF", exif=turned)  # Pillow itself turns a TIFF while decoding it
+    done = run_here("prepare.py", "film.gif", "turned.jpg", "turned-tiff.jpg", "--out=faces", "--centre", "--nogpu")
     assert done.returncode == 0, done.stderr
     rows = report_of(tmp_path)["manifest"]
-    assert [(row["width"], row["height"]) for row in rows] == [(96, 96), (120, 120)]
+    assert [(row["width"], row["height"]) for row in rows] == [(96, 96), (120, 120), (120, 120)]
+    with Image.open(tmp_path / "faces" / rows[2]["file"]) as face:
+        assert np.array_equal(np.asarray(face), np.asarray(other.transpose(Image.Transpose.ROTATE_270)))
     for row in rows:
         with Image.open(tmp_path / "faces" / row["file"]) as face:
             assert face.size == (row["width"], row["height"])
