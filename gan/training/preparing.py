@@ -116,7 +116,8 @@ def planned(
     chosen = plan.choose(config, typed, machine, left, faces)
     own = [name for name in chosen.plan.options if getattr(chosen.config, name) != getattr(config, name)]
     options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
-    counted = config.data_path != SYNTHETIC and config.image_size == TrainConfig.image_size  # only such faces were
+    # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
+    counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
     show(
         f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
         f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"

@@ -270,18 +270,20 @@ def test_compiling_pays_in_long_runs_where_it_is_faster_and_works(
 
 
 @pytest.mark.parametrize(
-    ("data_path", "image_size", "counted"), [("my_faces", 96, True), ("synthetic", 96, False), ("my_faces", 48, False)]
+    ("whole", "faces", "image_size", "counted"),
+    [(1.0, 1001, 96, True), (0.0, 1001, 96, False), (1.0, 1000, 96, False), (1.0, 1001, 48, False)],
 )
 def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
-    data_path: str,
+    whole: float,
+    faces: int,
     image_size: int,
     counted: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = dataclasses.replace(SMALL, data_path=Path(data_path), image_size=image_size)
+    config = dataclasses.replace(SMALL, whole=whole, image_size=image_size)
     monkeypatch.setattr(plan, "images_per_second", lambda config, *rest: 30.0)
-    preparing.planned(config, {}, MACHINE, time.perf_counter(), 1000)
+    preparing.planned(config, {}, MACHINE, time.perf_counter(), faces)
     told = capsys.readouterr().out
     assert "27 images/s measured" in told
     assert ("; expect " in told) == counted
