@@ -107,6 +107,8 @@ with older networks; the faces were not assessed.
 # and gain little; for fewer their effect was not measured, see docs/experiments.md.
 FEW_FACES = 1000
 FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
+# Rates for few faces that are in a style which the released generator does not know, and so has to learn.
+OTHER_STYLE: dict[str, Any] = {"lr1": 2e-3, "lr2": 2e-3}
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:

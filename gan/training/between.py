@@ -59,8 +59,10 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
         return {}
     since = time.perf_counter()
     try:
-        if not (state.finished and evaluated_last(config, evaluator)) and not monitor.may_measure(evaluator.cost()):
-            return {}
+        if not (state.finished and evaluated_last(config, evaluator)):
+            times = evaluator.least, evaluator.cost  # to know the cost may itself take seconds
+            if not all(monitor.may_measure(seconds()) for seconds in times):
+                return {}
         averaged(run, state)
         found = evaluator.measure()
         took = time.perf_counter() - since

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig
+from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, DataError, TrainConfig
 from gan import checkpoint, latent
 from gan.command_line import show
 from gan.data import labels, torchvision_data
@@ -23,7 +23,7 @@ from gan.data.faces import Pack, has_faces
 from gan.device import describe, free_memory, out_of_memory
 from gan.files import as_word
 from gan.images import PREVIEWS, load_picture
-from gan.presets import FEW, FEW_FACES
+from gan.presets import FEW, FEW_FACES, OTHER_STYLE
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
@@ -126,22 +126,25 @@ def planned(
     return chosen.config
 
 
-def suited_to_kind(config: TrainConfig, faces: Faces, device: torch.device) -> TrainConfig:
-    """Return the config with what depends on whether these are anime faces, where it is not settled yet.
+def anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool | None:
+    """Return whether these are anime faces; None if the files that tell are missing."""
+    if config.data_path == SYNTHETIC:
+        return False
+    with contextlib.suppress(CheckpointError):
+        return knows(whole_faces.load(features.load("faces", None, device)), faces)
+    return None
+
+
+def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool | None]) -> TrainConfig:
+    """Return the config with what depends on whether these are anime faces (`known`), where it is not settled yet.
 
     That is `whole`, and the metric that decides best.pt: damage for anime faces, FD for others.
     """
-    own, known = dict[str, Any](), False
-    measured = config.eval_metric is None and config.eval_images and len(faces.pack.pixels) >= LEAST
-    if not measured and config.whole is not None:
-        return config
-    if config.data_path != SYNTHETIC:
-        with contextlib.suppress(CheckpointError):  # the files may be missing
-            known = knows(whole_faces.load(features.load("faces", None, device)), faces)
-    if measured:
-        own["eval_metric"] = BY_DAMAGE if known else "fd"
+    own = dict[str, Any]()
+    if config.eval_metric is None and config.eval_images and len(faces.pack.pixels) >= LEAST:
+        own["eval_metric"] = BY_DAMAGE if known() else "fd"
     if config.whole is None:
-        own["whole"] = float(known)
+        own["whole"] = float(bool(known()))
         if own["whole"]:
             show("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
     return dataclasses.replace(config, **own)
@@ -236,14 +239,22 @@ def same_kind(before: str, device: torch.device) -> bool:
     return before.startswith("CPU") == (device.type == "cpu")
 
 
-def suited(config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device) -> TrainConfig:
-    """Return the config with the options that suit this number of faces; print them, or advice for few faces."""
+def suited(
+    config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device, known: Callable[[], bool | None]
+) -> TrainConfig:
+    """Return the config with the options that suit this number of faces; print them, or advice for few faces.
+
+    `known` tells whether they are anime faces.
+    """
     few, usual = faces <= FEW_FACES, dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
     own = dict[str, Any]()
     # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
     # that never look quite the same twice, delay that.
     if few and config.init is not None and config.preset == "default":
-        own = {name: value for name, value in FEW.items() if name not in typed}
+        other = config.init == RELEASED and known() is False
+        if other:
+            show("these faces are in another style than the released generator's, which it learns at higher rates")
+        own = {name: value for name, value in {**FEW, **(OTHER_STYLE if other else {})}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")

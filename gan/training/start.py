@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -159,10 +160,11 @@ def choose_options(
     if config.precision == "auto" and any(ranks.all_reduce_max(precision == "fp32")):  # on another GPU of this run
         precision = "fp32"
     machine = plan.Machine(halves, device, precision, ranks.world)
+    known = functools.cache(lambda: preparing.anime(config, faces, device))
     if ranks.first:
-        config = preparing.suited_to_kind(config, faces, device)
+        config = preparing.suited_to_kind(config, faces, known)
     if content is None and ranks.first:
-        config = preparing.suited(config, typed, n, device)
+        config = preparing.suited(config, typed, n, device, known)
         config = preparing.planned(config, typed, machine, since, n)
     config, precision = ranks.broadcast((config, precision))
     before = None

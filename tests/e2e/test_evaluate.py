@@ -39,6 +39,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "PATCHES", 1000)
 
 
+def always_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have trainings measure themselves whenever that is due, though it costs more than its share here."""
+    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    monkeypatch.setattr(Evaluator, "cost", lambda _: 0.0)  # for time
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, make_faces: Callable[..., list[Path]]) -> Path:
     """A folder with 160 synthetic faces in `faces`, and 60 others in `others`."""
@@ -176,7 +182,7 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
 def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)  # it costs more than its share here
+    always_measured(monkeypatch)
     monkeypatch.setattr(preparing, "knows", lambda *_: False)
     make_faces(tmp_path / "faces", 160, size=32)
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1"
@@ -260,7 +266,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
 def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    always_measured(monkeypatch)
     monkeypatch.setattr(preparing, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
     values = iter([0.1, 0.1, 0.5, 0.5])
     monkeypatch.setattr(Evaluator, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
@@ -278,7 +284,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_when_it_is_first_measured(
     def kept_by() -> object:
         return torch.load(tmp_path / "checkpoints/r/latest.pt")["config"]["eval_metric"]
 
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    always_measured(monkeypatch)
     rest = dict.fromkeys(METRICS, 1.0)
     values = ((2.0, 50.0), (1.9, 54.0), (1.95, 54.0), (1.8, 58.0))  # the last is too far from the first's FD
     measured = iter([{**rest, "damage_x100": damage, "fd": fd} for damage, fd in values])
@@ -314,7 +320,7 @@ def test_a_run_that_cannot_be_measured_leaves_no_folder_behind(
 def test_measuring_changes_nothing_in_the_training(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    always_measured(monkeypatch)
     make_faces(tmp_path / "faces", 60, size=32)
     for run, every in (("with", 32), ("without", 0)):
         options = f"--data_path=faces --run={run} --eval_images={every} --max_epoch=2"

@@ -29,9 +29,11 @@ sys.path.insert(0, {root!r})
 import train
 from config import TrainConfig
 from gan.command_line import command_line
+from gan.quality import evaluation
 from gan.watching import monitor
 
 train.LOG_EVERY, train.SAVE_SECONDS, monitor.SIDE_SHARE = 1, {saves}, 1e9
+evaluation.PATCHES, evaluation.Evaluator.cost = 1000, lambda self: 0.0  # for time: this share allows any
 if __name__ == "__main__":
     command_line(TrainConfig, train.main)
 """

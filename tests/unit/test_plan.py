@@ -12,7 +12,7 @@ import torch
 
 import train
 from config import ConfigError, Precision, TrainConfig
-from gan.presets import FEW, FEW_FACES, PLANS, Plan, resolve
+from gan.presets import FEW, FEW_FACES, OTHER_STYLE, PLANS, Plan, resolve
 from gan.training import plan, preparing, start
 from gan.training.budget import Budget
 from gan.training.plan import Machine
@@ -197,9 +197,9 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
 
 
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> None:
-    def chosen(faces: int = 400, **typed: Any) -> dict[str, Any]:
+    def chosen(faces: int = 400, known: bool | None = True, **typed: Any) -> dict[str, Any]:
         before = resolve(TrainConfig, typed)
-        after = dataclasses.asdict(preparing.suited(before, {"save_every": 10, **typed}, faces, CPU))
+        after = dataclasses.asdict(preparing.suited(before, {"save_every": 10, **typed}, faces, CPU, lambda: known))
         return {name: value for name, value in after.items() if value != getattr(before, name)}
 
     old: dict[str, Any] = {"init": Path("a.pt")}
@@ -210,6 +210,13 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> No
     assert chosen(FEW_FACES + 1, **old) == {}
     assert chosen() == {}
     assert chosen(**old, preset="book") == {}
+    # The released generator learns another style at higher rates; weights of one's own may have learned it already.
+    released: dict[str, Any] = {"init": Path("released")}
+    assert chosen(**released) == chosen(**released, known=None) == chosen(**old, known=False) == FEW
+    assert chosen(**released, known=False) == {**FEW, **OTHER_STYLE}
+    assert chosen(**released, known=False, lr1=1e-4)["lr2"] == OTHER_STYLE["lr2"] > TrainConfig.lr2
+    assert "lr1" not in chosen(**released, known=False, lr1=1e-4)
+    assert chosen(FEW_FACES + 1, **released, known=False) == {}
 
 
 def test_what_few_faces_choose_is_a_valid_config() -> None:

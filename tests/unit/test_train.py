@@ -431,6 +431,8 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
         def cost(self) -> float:
             return self.seconds
 
+        least = cost
+
         def measure(self) -> dict[str, float]:
             times.append(1)
             slept[0] += 500.0 if len(times) == 3 else 0.0
@@ -463,6 +465,23 @@ def test_once_asked_to_stop_a_run_measures_no_more(pack: Pack, tmp_path: Path) -
         train.train(run, state, every(pack), monitor, lambda: True, cast(Evaluator, evaluator))
     assert state.step == 1
     assert asked == []
+
+
+def test_a_run_too_short_to_be_measured_does_not_estimate_what_that_takes(pack: Pack, tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def seconds(name: str, value: float) -> Callable[[], float]:
+        return lambda: asked.append(name) or value
+
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=1, eval_images=4))
+    evaluator = types.SimpleNamespace(best=None, least=seconds("least", 1e3), cost=seconds("cost", 1e6))
+    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 1)) as monitor:
+        state = TrainingState(run.config, CPU)
+        train.train(run, state, every(pack), monitor, lambda: False, cast(Evaluator, evaluator))
+        assert set(asked) == {"least"}
+        evaluator.least = seconds("least", -1.0)
+        assert between.evaluate(run, state, cast(Evaluator, evaluator), monitor) == {}
+    assert asked[-1] == "cost"
 
 
 @pytest.mark.parametrize(
@@ -509,10 +528,10 @@ def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, mon
 
 
 def test_few_faces_do_not_fill_the_disk_with_numbered_checkpoints() -> None:
-    assert preparing.suited(TrainConfig(), {}, 32, CPU).save_every == 625
-    assert preparing.suited(TrainConfig(), {}, 30_000, CPU).save_every == 10
-    assert preparing.suited(TrainConfig(), {}, 30_000, torch.device("cuda")).save_every == 17
-    assert preparing.suited(TrainConfig(save_every=10), {"save_every": 10}, 32, CPU).save_every == 10
+    assert preparing.suited(TrainConfig(), {}, 32, CPU, lambda: True).save_every == 625
+    assert preparing.suited(TrainConfig(), {}, 30_000, CPU, lambda: True).save_every == 10
+    assert preparing.suited(TrainConfig(), {}, 30_000, torch.device("cuda"), lambda: True).save_every == 17
+    assert preparing.suited(TrainConfig(save_every=10), {"save_every": 10}, 32, CPU, lambda: True).save_every == 10
 
 
 def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -> None:
@@ -1181,7 +1200,8 @@ def test_anime_faces_are_kept_by_damage_and_samples_asked_to_look_whole(
 
         monkeypatch.setattr(preparing.whole_faces, "load", load)
         config = dataclasses.replace(TrainConfig(data_path=tmp_path), **options)
-        return preparing.suited_to_kind(config, preparing.Faces(pack, np.arange(18), np.arange(0)), CPU)
+        few = preparing.Faces(pack, np.arange(18), np.arange(0))
+        return preparing.suited_to_kind(config, few, lambda: preparing.anime(config, few, CPU))
 
     def kept_by(known: bool | None, **options: Any) -> str | None:
         return settled(known, **options).eval_metric
