@@ -380,6 +380,20 @@ def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
     assert kept == [i < FEW["freeze"] for i in range(4)]
 
 
+def test_the_released_generator_learns_another_style_at_higher_rates(
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_faces(tmp_path / "own", 60)  # synthetic ones, but not called so
+    monkeypatch.setattr(train, "run_until_stopped", lambda ready: None)  # told before; whole networks take seconds
+    words = ["--init=released", "--data_path=own", "--run=a", "--nogpu", "--precision=fp32", "--max_epoch=1"]
+    done = run_here("train.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert "in another style than the released generator's, which it learns at higher rates\n" in done.stdout
+    assert "60 faces are few, so the discriminator may learn them by heart; chosen: --lr1=0.002 --lr2" in done.stdout
+    config = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
+    assert (config["lr1"], config["lr2"], config["whole"]) == (2e-3, 2e-3, 0)
+
+
 def test_more_layers_than_there_are_cannot_be_frozen(again: Path, faces: Path, run_here: Command) -> None:
     done = run_here("train.py", *SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--freeze=4", cwd=again)
     assert done.returncode == 2
