@@ -251,10 +251,10 @@ def suited(
     # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
     # that never look quite the same twice, delay that.
     if few and config.init is not None and config.preset == "default":
-        other = config.init == RELEASED and known() is False
-        if other:
+        other = OTHER_STYLE if config.init == RELEASED and known() is False else {}
+        if other.keys() - typed.keys():
             show("these faces are in another style than the released generator's, which it learns at higher rates")
-        own = {name: value for name, value in {**FEW, **(OTHER_STYLE if other else {})}.items() if name not in typed}
+        own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")

@@ -196,7 +196,7 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
         resolve(TrainConfig, {"budget": 10, **row.options})
 
 
-def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> None:
+def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys: pytest.CaptureFixture[str]) -> None:
     def chosen(faces: int = 400, known: bool | None = True, **typed: Any) -> dict[str, Any]:
         before = resolve(TrainConfig, typed)
         after = dataclasses.asdict(preparing.suited(before, {"save_every": 10, **typed}, faces, CPU, lambda: known))
@@ -216,6 +216,9 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights() -> No
     assert chosen(**released, known=False) == {**FEW, **OTHER_STYLE}
     assert chosen(**released, known=False, lr1=1e-4)["lr2"] == OTHER_STYLE["lr2"] > TrainConfig.lr2
     assert "lr1" not in chosen(**released, known=False, lr1=1e-4)
+    assert "in another style" in capsys.readouterr().out
+    assert not chosen(**released, known=False, lr1=1e-4, lr2=1e-4).keys() & OTHER_STYLE.keys()
+    assert "in another style" not in capsys.readouterr().out
     assert chosen(FEW_FACES + 1, **released, known=False) == {}
 
 
