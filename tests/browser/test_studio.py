@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -30,6 +30,14 @@ from playwright.sync_api import Browser, Page, Request, expect
 from gan import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
+
+QUICK = f"""
+import runpy, sys
+sys.path.insert(0, {str(ROOT)!r})
+from gan.play import inversion
+inversion.RANDOM, inversion.ROUNDS, inversion.TOTAL = 128, ((4, 15), (2, 30)), 248
+runpy.run_path({str(ROOT / "app.py")!r}, run_name="__main__")
+"""  # it searches for a picture a fifth as long
 
 pytest.importorskip("gradio")
 targets = pytest.importorskip("targets")  # tests/fuzz, which imports gradio
@@ -54,15 +62,18 @@ class Served:
 
 @contextlib.contextmanager
 def studio_in(
-    tmp_path_factory: pytest.TempPathFactory, write_knowing: Callable[..., None], by_hand: bool = False
+    tmp_path_factory: pytest.TempPathFactory,
+    write_knowing: Callable[..., None],
+    by_hand: bool = False,
+    start: Sequence[str] = (str(ROOT / "app.py"),),
 ) -> Iterator[Served]:
     """A studio of its own process, which ends at Ctrl-C, complains of nothing, and leaves nothing behind.
 
-    `by_hand`: gradio gets what no page sends, and tells of it at length.
+    `by_hand`: gradio gets what no page sends, and tells of it at length. `start`: what Python is given to start it.
     """
     folder = tmp_path_factory.mktemp("studio")
     port = free_port()
-    words = ["nohup", sys.executable, str(ROOT / "app.py"), "--nogpu", f"--port={port}"]
+    words = ["nohup", sys.executable, *start, "--nogpu", f"--port={port}"]
     temporary = tmp_path_factory.mktemp("temporary")
     env = {**os.environ, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1"}
     log = temporary.with_suffix(".log")
@@ -104,7 +115,7 @@ def studio_in(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, write_knowing: Callable[..., None]) -> Iterator[Served]:
-    with studio_in(tmp_path_factory, write_knowing) as served:
+    with studio_in(tmp_path_factory, write_knowing, start=("-c", QUICK)) as served:
         yield served
 
 
@@ -289,7 +300,7 @@ def test_an_own_picture_is_found_what_is_drawn_meanwhile_stays_and_a_broken_one_
     expect(page.locator("#picture img")).to_be_visible()
     found = page.locator("#face img")
     page.locator("#invert").click()
-    page.wait_for_timeout(1000)
+    expect(page.locator("#face .progress-text").first).to_be_visible()
     changed(page, "#wall", page.locator("#next").click)
     assert found.count() == 0  # it is still searched
     expect(found).to_be_visible()
