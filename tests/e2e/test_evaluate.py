@@ -347,7 +347,7 @@ def test_training_goes_on_where_nothing_can_be_measured(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    always_measured(monkeypatch)
     monkeypatch.setattr(evaluation.RealStatistics, "measure", fail)
     make_faces(tmp_path / "faces", 60, size=32)
     options = "--data_path=faces --run=r --eval_images=32 --max_epoch=2"
@@ -364,7 +364,7 @@ def test_a_fault_of_the_program_while_measuring_is_not_hidden(
     def fail(*_: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
+    always_measured(monkeypatch)
     monkeypatch.setattr(evaluation.RealStatistics, "measure", fail)
     make_faces(tmp_path / "faces", 60, size=32)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):

@@ -187,7 +187,7 @@ SUMS = """
 @pytest.mark.slow
 def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -> None:
     where = ["--nnodes=2", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-    words = [f"--data_path={faces}", "--run=a", "--max_epoch=2"]
+    words = [f"--data_path={faces}", "--run=a", "--max_epoch=2", "--noprojected", "--eval_images=0"]
     first, second = (start(1, *words, machines=[*where, f"--node_rank={rank}"]) for rank in range(2))
     out, _ = finished(first)
     assert "2 processes" in out
@@ -203,7 +203,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
     source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "")
     script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
-    words = f"--data_path={faces}", "--run=a", "--freeze=1", "--max_epoch=100000"
+    words = f"--data_path={faces}", "--run=a", "--freeze=1", "--eval_images=0", "--max_epoch=100000"
     process = start(2, *words, script=script)
     until_rows(run, 3, process)
     if number == signal.SIGINT:  # a terminal sends it to all of them, and torchrun sends it on
@@ -236,7 +236,8 @@ def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run
 ) -> None:
     monkeypatch.setattr(train, "LOG_EVERY", 4)
     run = tmp_path / "checkpoints" / "a"
-    alone = run_here("train.py", *SMALL, f"--data_path={faces}", "--noclasses", "--run=a", "--max_epoch=2")
+    words = f"--data_path={faces}", "--noclasses", "--noprojected", "--eval_images=0", "--run=a", "--max_epoch=2"
+    alone = run_here("train.py", *SMALL, *words)
     assert alone.returncode == 0, alone.stderr
     process = start(2, f"--resume={run}", "--max_epoch=100000", saves=0.6)
     until_rows(run, 6, process)

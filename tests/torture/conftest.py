@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 if sys.platform == "linux":
-    from victims import Victim, without_clocks
+    from victims import OWNED, Victim, without_clocks
 else:
     collect_ignore_glob = ["*.py"]  # inotify tells of writing on Linux alone, as /proc does of processes
 
@@ -48,8 +50,15 @@ def victim(tmp_path: Path, faces: Path) -> Iterator[Callable[..., Victim]]:
 
 
 @pytest.fixture
-def ended_alike(victim: Callable[..., Victim], differences: Callable[[Path, Path], list[str]]) -> Callable[..., None]:
+def ended_alike(
+    victim: Callable[..., Victim],
+    differences: Callable[[Path, Path], list[str]],
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., None]:
     """Let a run train on to an end, and see that a run that was left alone ends with the same rows and checkpoints.
+
+    One that is trained by one process is left alone in this one, without the seconds that torch takes to load.
 
     Args of the returned function:
         run: the run.
@@ -61,7 +70,14 @@ def ended_alike(victim: Callable[..., Victim], differences: Callable[[Path, Path
         epochs = run.saved() * 16 // 75 + 2
         run.finish(epochs)
         calm = victim("calm", words, saves=1e9, processes=processes)
-        calm.finish(epochs)
+        if processes > 1:
+            calm.finish(epochs)
+        else:
+            for owner, name in OWNED:
+                monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
+            runpy.run_path(str(calm.cwd / "often.py"))
+            left_alone = run_here("train.py", *calm.words, f"--max_epoch={epochs}", cwd=calm.cwd)
+            assert left_alone.returncode == 0, left_alone.stderr
 
         assert without_clocks(run.rows()) == without_clocks(calm.rows())
         assert [row["step"] for row in calm.rows()] == list(range(1, calm.saved() + 1))

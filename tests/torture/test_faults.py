@@ -23,7 +23,7 @@ from victims import SMALL, Victim
 from config import CheckpointError
 from gan import checkpoint
 
-WORDS = [*SMALL, "--noprojected", "--precision=fp32", "--noclasses"]
+WORDS = [*SMALL, "--noprojected", "--precision=fp32", "--noclasses", "--whole=0"]
 GOES_ON = "training goes on, the last good file stays"
 Runs = Callable[..., Victim]
 Check = Callable[..., None]
