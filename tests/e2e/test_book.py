@@ -22,7 +22,7 @@ from gan.presets import PRESETS, resolve
 from model import Discriminator, Generator
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nogpu", "--image_size=32", "--ngf=4", "--ndf=4", "--batch_size=8", "--run=a", "--whole=0"]
+SMALL = "--nogpu --image_size=32 --ngf=4 --ndf=4 --batch_size=8 --run=a --whole=0 --eval_images=0".split()
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -107,6 +107,7 @@ def test_the_released_generator_is_a_start_without_naming_its_options(
     faces: Path, tmp_path: Path, run_here: Command
 ) -> None:
     words = ["--nogpu", f"--data_path={faces}", "--batch_size=8", "--max_epoch=1", "--plot_every=0", "--lr1=0"]
+    words += ["--eval_images=0", "--whole=0"]
     said(run_here("train.py", *words, "--run=a", f"--init={RELEASED}"))
     released, saved = checkpoint.load(RELEASED), checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
     assert saved["model"].items() >= {**released["model"], "vocabulary": ()}.items()

@@ -170,10 +170,10 @@ def test_where_a_discriminator_knows_faces_the_worst_place_counts_and_the_unlike
 
 def test_choosing_among_more_than_are_compared_misses_none(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = sampling.load(RELEASED, CPU)
-    at_once = sampler.best(range(192), 192)
+    at_once = sampler.best(range(130), 130)
     monkeypatch.setattr(sampling, "TYPICAL_OF", 64)
-    in_lots = sampler.best(range(192), 192)
-    assert sorted(in_lots) == sorted(at_once) == list(range(192))
+    in_lots = sampler.best(range(130), 130)
+    assert sorted(in_lots) == sorted(at_once) == list(range(130))
 
 
 def test_samples_that_were_not_compared_are_held_to_the_same_measure() -> None:
@@ -182,6 +182,11 @@ def test_samples_that_were_not_compared_are_held_to_the_same_measure() -> None:
     typical_known, typical = sampling._typical(known)
     assert typical_known.float().mean() == 0.5
     assert typical(new).float().mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_a_cpu_gets_fewer_latents_at_a_time_than_a_gpu() -> None:
+    batches = [Sampler(nn.Identity(), None, MODEL, torch.device(kind)).batch for kind in ("cpu", "cuda", "mps")]
+    assert batches == [32, 64, 64]
 
 
 def test_choosing_tells_its_progress() -> None:
