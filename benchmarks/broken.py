@@ -95,7 +95,7 @@ def numbers(sampler: Sampler, seeds: list[int]) -> dict[str, np.ndarray]:
                 moved = latents.clone()
                 moved[:, : len(way)] += 0.1 * way
                 change += (sampler.generator(moved).float() - samples)[(..., *EYES)].square().flatten(1).mean(1)
-            pixels = next(iter(sampler.draw(latents)))
+            pixels = np.concatenate(list(sampler.draw(latents)))
             found["how whole it looks, negative"].append(-score.scores(faces(pixels)))
             found["damage"].append(damage(pixels).numpy())
             found["change around the eyes with the latent"].append(change.cpu().numpy())

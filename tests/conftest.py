@@ -23,6 +23,7 @@ from gan.data import synthetic
 from gan.watching import visdom_assets
 
 ROOT = Path(__file__).resolve().parents[1]
+FEW_LATENTS = 16  # for the averaged generator's statistics, of which there are four batches
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
 for _name in ("no_proxy", "NO_PROXY"):  # servers of this machine are asked directly, whatever proxy it has
@@ -106,7 +107,8 @@ def run_here(
     """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load.
 
     Nor is memory given back, nor are the curves in report.html and evaluation.png plotted unless asked for
-    (`plotted=True`): together they are half of a small run.
+    (`plotted=True`), and the averaged generator's statistics are of fewer samples: together they are half of a small
+    run.
     """
 
     def run(
@@ -119,12 +121,13 @@ def run_here(
         import train
         from gan import device
         from gan.quality import report
-        from gan.training import start
+        from gan.training import between, start
         from gan.watching import run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
         monkeypatch.setattr(start, "give_back_memory", lambda: None)
+        monkeypatch.setattr(between, "STATISTICS_BATCH", FEW_LATENTS)
         if not plotted:
             monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
             monkeypatch.setattr(report, "_fill", lambda *_: None)

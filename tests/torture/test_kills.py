@@ -79,7 +79,7 @@ def test_a_run_killed_again_and_again_ends_bit_for_bit_like_one_that_was_not(
         aim, tries = run.rng.choice(open_aims), tries + 1
         assert tries <= 6 * kills, f"of {wanted} only {counted} counted"
         counted[aim] += strike(run, aim)
-    print(f"{name}: {tries} kills, of which {sum(counted.values())} counted: {dict(counted)}")
 
     assert run.said.count("going on from step") == tries - 1
     ended_alike(run, RUNS[name], processes)
+    print(f"{name}: {tries} kills, of which {sum(counted.values())} counted: {dict(counted)}")

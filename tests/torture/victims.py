@@ -22,6 +22,7 @@ import numpy as np
 import train
 from gan import checkpoint
 from gan.quality import evaluation
+from gan.training import between
 from gan.watching import monitor, run_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,17 +35,20 @@ import train
 from config import TrainConfig
 from gan.command_line import command_line
 from gan.quality import evaluation
+from gan.training import between
 from gan.watching import monitor, run_report
 
 train.LOG_EVERY, train.SAVE_SECONDS, monitor.SIDE_SHARE = 1, {saves}, 1e9
 # For time; this share allows any measurement.
 evaluation.PATCHES, evaluation.Evaluator.cost, run_report._drawing = 1000, lambda self: 0.0, lambda draw: b""
+between.STATISTICS_BATCH = 16
 if __name__ == "__main__":
     command_line(TrainConfig, train.main)
 """
 OWNED: list[tuple[Any, str]] = [  # what it replaces
     (train, "LOG_EVERY"), (train, "SAVE_SECONDS"), (monitor, "SIDE_SHARE"),
     (evaluation, "PATCHES"), (evaluation.Evaluator, "cost"), (run_report, "_drawing"),
+    (between, "STATISTICS_BATCH"),
 ]  # fmt: skip
 CONTROL = """
 import fcntl, os, sys, termios

@@ -51,8 +51,9 @@ SAVE_SECONDS = train.SAVE_SECONDS  # as users have it
 
 
 @pytest.fixture(autouse=True)
-def _no_saves_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_saves_by_the_clock_and_quick_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "SAVE_SECONDS", 3600.0)
+    monkeypatch.setattr(between, "STATISTICS_BATCH", 16)
 
 
 @pytest.fixture
