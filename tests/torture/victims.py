@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--nogpu", "--image_size=32", "--ngf=8", "--ndf=8", "--batch_size=16", "--plot_every=20"]
 OFTEN = """
 import signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, and that is inherited
 sys.path.insert(0, {root!r})
 import train
 from config import TrainConfig
@@ -41,8 +40,9 @@ from gan.watching import monitor, run_report
 train.LOG_EVERY, train.SAVE_SECONDS, monitor.SIDE_SHARE = 1, {saves}, 1e9
 # For time; this share allows any measurement.
 evaluation.PATCHES, evaluation.Evaluator.cost, run_report._drawing = 1000, lambda self: 0.0, lambda draw: b""
-between.STATISTICS_BATCH = 16
+between.STATISTICS_BATCH = 16  # as `run_here` has it
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, and that is inherited
     command_line(TrainConfig, train.main)
 """
 OWNED: list[tuple[Any, str]] = [  # what it replaces
