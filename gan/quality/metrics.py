@@ -7,6 +7,7 @@ blocks to bound the memory.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -20,17 +21,17 @@ PROJECTIONS = 256  # directions that patches are projected onto
 QUANTILES = 1024  # points at which the projected distributions are compared
 
 Gaussian = tuple[Tensor, Tensor]
-"""Mean (F,) and symmetric square root (F, F) of the covariance, in double precision."""
+"""Mean (F,) and a matrix R (at most F, F) with R.T R the covariance, in double precision."""
 
 
 def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Squared Frechet distance of two Gaussians (Heusel et al. 2017, eq. 6); FID if fitted to Inception's features.
 
-    It is |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)). The last trace is the sum of the singular values of the
-    product of the covariances' square roots.
+    It is |m_r - m_f|^2 + tr(C_r + C_f - 2 (C_r C_f)^(1/2)). With C = R.T R, the last trace is the sum of the singular
+    values of R_r R_f.T.
     """
     (real_mean, real_root), (fake_mean, fake_root) = real, fake
-    cross = torch.linalg.svdvals(real_root @ fake_root).sum()
+    cross = torch.linalg.svdvals(real_root @ fake_root.T).sum()
     traces = real_root.square().sum() + fake_root.square().sum()
     return ((real_mean - fake_mean).square().sum() + traces - 2 * cross).item()
 
@@ -39,8 +40,7 @@ def gaussian(features: Tensor) -> Gaussian:
     """Fit a Gaussian to features (N, F), N > 1, with the sample covariance (divided by N - 1)."""
     features = features.double()
     mean = features.mean(0)
-    values, vectors = torch.linalg.eigh(torch.cov(features.T).reshape(features.shape[1], -1))
-    return mean, (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+    return mean, torch.linalg.qr((features - mean) / math.sqrt(len(features) - 1), mode="r").R
 
 
 def mahalanobis(mean: Tensor, covariance: Tensor) -> Callable[[Tensor], Tensor]:

@@ -138,6 +138,8 @@ def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndar
 
 def averaged(run: Run, state: TrainingState) -> Generator:
     """Return the averaged generator with BatchNorm statistics of its own. The training generator is unchanged."""
+    if state.estimated_at == state.step:
+        return state.ema
     latents = list[Tensor]()
     for i in range(STATISTICS_BATCHES):
         random = latent.stream(run.config.seed, i, "statistics")
@@ -147,12 +149,12 @@ def averaged(run: Run, state: TrainingState) -> Generator:
     with autocast(run.device, run.precision):
         try:
             ema.estimate_statistics(state.ema, latents)
-            return state.ema
         except (RuntimeError, MemoryError) as error:  # training may have left little memory free
             if not out_of_memory(error):
                 raise
-        free_memory(run.device)
-        ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
+            free_memory(run.device)
+            ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
+    state.estimated_at = state.step
     return state.ema
 
 

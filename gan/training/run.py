@@ -56,6 +56,7 @@ class TrainingState:
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         torch.manual_seed(config.seed)  # torch's own generator is used for nothing but the initial weights
         self.step = self.retries = 0
+        self.estimated_at = -1  # step whose weights the averaged generator's BatchNorm statistics are known to fit
         self.cycle, self.finished = Cycle(), False
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
@@ -93,7 +94,7 @@ class TrainingState:
         self.d_optimizer.load_state_dict(content["d_optimizer"])
         for optimizer in (self.g_optimizer, self.d_optimizer):
             lay_out(optimizer)
-        self.step, self.retries = content["step"], content["retries"]
+        self.step, self.retries, self.estimated_at = content["step"], content["retries"], -1
         cycle = content.get("cycle", content.get("leg", {}))  # `leg`: its former name; older ones have neither
         self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
 

@@ -12,6 +12,7 @@ import pytest
 
 from config import RELEASED, EvaluateConfig, ExportConfig, GenerateConfig, PrepareConfig, StudioConfig, TrainConfig
 from gan.command_line import options_page, parse
+from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
@@ -109,8 +110,11 @@ def test_benchmarks_run_as_modules() -> None:
 
 @pytest.mark.slow
 def test_the_commands_that_generate_run_as_written(
-    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
+    tmp_path: Path,
+    run_here: Callable[..., subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(whole_faces, "ASKED", 64)  # for time
     documents = ("README.md", "docs/guide.md", "docs/install.md", "docs/faq.md")
     generating = [words for document in documents for words in commands(document) if words[0] == "generate.py"]
     others = ("--checkpoint", "--timelapse", "--netg_path")

@@ -80,6 +80,7 @@ class Victim:
         self.process: subprocess.Popen[str] | None = None
         self.launcher, self.surroundings = launcher, surroundings  # what it is started by; environment variables
         self.words_said = cwd / "said"
+        self.read, self.step = (0, 0), 0  # the checkpoint that was read last, and its step
         cwd.mkdir(exist_ok=True)
         (cwd / "often.py").write_text(OFTEN.format(root=str(ROOT), saves=saves))
 
@@ -138,7 +139,13 @@ class Victim:
 
     def saved(self) -> int:
         """The step of the last save; 0 before the first."""
-        return checkpoint.load(self.latest, hint=False)["step"] if self.latest.exists() else 0
+        if not self.latest.exists():
+            return 0
+        found = self.latest.stat()
+        file = found.st_ino, found.st_mtime_ns
+        if file != self.read:  # else it is still the one that was read last
+            self.read, self.step = file, checkpoint.load(self.latest, hint=False)["step"]
+        return self.step
 
     def wait_until(self, condition: Callable[[], object], seconds: float = 300) -> None:
         """Wait for something while it runs."""

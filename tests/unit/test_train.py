@@ -33,7 +33,7 @@ from gan.data.faces import Pack
 from gan.images import save_picture, to_pixels
 from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
-from gan.training import between, losses, preparing, sittings, start
+from gan.training import between, ema, losses, preparing, sittings, start
 from gan.training.budget import evaluated_last
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
@@ -752,12 +752,40 @@ def test_a_state_is_saved_though_no_memory_is_left_for_its_statistics(
 
     state.ema.register_forward_pre_hook(check)
     run.latest.unlink()
+    state.step += 1  # for which there are none yet
     with contextlib.closing(Monitor(None, tmp_path, 18, 2)) as monitor:
         assert between.save(run, state, monitor)
     assert "no memory is left for the averaged generator's BatchNorm statistics" in capsys.readouterr().out
     after = checkpoint.load(run.latest)
     assert after["step"] == state.step
     assert all(torch.equal(value, before["ema"][name]) for name, value in after["ema"].items())
+
+
+def test_statistics_are_estimated_once_for_a_step_and_again_after_going_back(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, steps = run_in(tmp_path / "run", dataclasses.replace(CONFIG, plot_every=1, save_every=1)), list[int]()
+    state, estimate = TrainingState(run.config, CPU), ema.estimate_statistics
+
+    def estimated(*given: Any) -> None:
+        steps.append(state.step)
+        estimate(*given)
+
+    monkeypatch.setattr(ema, "estimate_statistics", estimated)
+    batches = every(pack)
+    with contextlib.closing(Monitor(run.folder, tmp_path / "samples", 18, run.config.epochs)) as monitor:
+        train.train(run, state, batches, monitor, lambda: False)
+        last = state.step
+        assert {0, last // 2 + 1, last} <= set(steps)  # saved, and the first and the last of them previewed as well
+        assert len(set(steps)) == len(steps)
+
+        found = {name: value.clone() for name, value in state.ema.state_dict().items()}
+        for value in state.ema.parameters():
+            value.data.add_(1)
+        state.load(checkpoint.load(run.latest), run.latest)  # as after a loss that is not a number
+        between.averaged(run, state)
+    assert steps[-2:] == [last, last]
+    assert all(torch.equal(value, found[name]) for name, value in state.ema.state_dict().items())
 
 
 @pytest.mark.parametrize("d_norm", ["none", "batch"])
