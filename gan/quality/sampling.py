@@ -89,9 +89,8 @@ class Sampler:
         mean: float = 0.0,
         std: float = 1.0,
         progress: Callable[[int], object] = lambda n: None,
-        score: Callable[[np.ndarray], Sequence[float]] | None = None,
     ) -> list[int]:
-        """Return the `keep` seeds with the best samples, best first, according to `score` or else the discriminator.
+        """Return the `keep` seeds with the best samples, best first, according to the discriminator.
 
         A projected discriminator rates each place of a sample, and its lowest logits count. The less typical half of
         the samples, according to its encoder, comes last: the discriminator takes blurred pictures in one colour for
@@ -103,22 +102,17 @@ class Sampler:
             mean: mean of the latents.
             std: standard deviation of the latents.
             progress: called with the number of samples done, after each batch.
-            score: pixels (n, S, S, C) uint8 -> a score for each sample, higher is better; None uses the discriminator.
 
         Raises:
-            ConfigError: there is neither a score nor a discriminator.
+            ConfigError: there is no discriminator.
         """
-        if score is None and self.discriminator is None:
+        if self.discriminator is None:
             raise self.missing or ConfigError("no discriminator to choose by")
 
         def rated(some: list[int]) -> Tensor:
             """Return a score for each sample, and the features that decide whether it is typical, (n, 1 + F)."""
             codes = self.codes(some)
-            faces = self.generator(self.latents(some, mean, std, codes))
-            if score is None:
-                return self._discriminate(faces, codes)
-            with device.autocast(self.device, "fp32"):
-                return torch.tensor(score(images.to_pixels(faces)), dtype=torch.float64)[:, None]
+            return self._discriminate(self.generator(self.latents(some, mean, std, codes)), codes)
 
         def ranked() -> Iterator[tuple[bool, float, int]]:
             lots, left, known = self._lots(seeds, rated, progress), iter(seeds), list[Tensor]()

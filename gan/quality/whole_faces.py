@@ -8,6 +8,7 @@ would rather show, not how good a set of faces is: real faces score no higher th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -91,12 +92,13 @@ def choose(
     """
     if sampler.origin or sampler.images_seen:  # false for the book's weights
         whole = load(features.load("faces", None, sampler.device))
-        some = sampler.faces(seeds[:ASKED], mean, std)
-        if whole.knows(torch.cat([whole.extractor(faces) for faces in some])):
-            broken = eyes.load(sampler.device)
-
-            def score(pixels: np.ndarray) -> list[float]:
-                return (-broken(to_tensor(torch.from_numpy(pixels)).to(sampler.device))).tolist()
-
-            return sampler.best(seeds, keep, mean, std, progress, score), "those whose eyes look most whole"
+        first = list(sampler.faces(seeds[:ASKED], mean, std))
+        if whole.knows(torch.cat([whole.extractor(faces) for faces in first])):
+            broken, scores = eyes.load(sampler.device), list[float]()
+            extractor = Extractor("eyes", 1, lambda pixels: broken(to_tensor(pixels))[:, None], sampler.device)
+            for faces in itertools.chain(first, sampler.faces(seeds[ASKED:], mean, std)):
+                scores += extractor(faces)[:, 0].tolist()
+                progress(len(faces))
+            best = sorted(zip(scores, seeds, strict=True))[:keep]
+            return [seed for _, seed in best], "those whose eyes look most whole"
     return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"
