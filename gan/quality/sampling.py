@@ -24,7 +24,7 @@ T = TypeVar("T")
 FILES = "best.pt", "latest.pt", hub.WEIGHTS  # files of a generator's folder; the first that exists is used
 # Latents per batch on a GPU and on a CPU, which is as fast with fewer. Batches are always full, so that a face does not
 # depend on how many are generated.
-BATCH, CPU_BATCH = 64, 32
+BATCH, CPU_BATCH = 64, 16
 TYPICAL_OF = 2048  # number of samples that define which samples are typical
 WORST = 0.05  # samples are ranked by this quantile of their logits over all places and three depths
 
