@@ -880,8 +880,8 @@ def processes_in(folder: Path) -> list[str]:
 def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay: float) -> None:
     data, packs = put(tmp_path / "data"), tmp_path / "packs"
     data.mkdir()
-    Image.new("RGB", (4000, 4000), "red").save(data / "0.png", compress_level=1)  # slow to decode
-    for i in range(1, 1000):
+    Image.new("RGB", (2000, 2000), "red").save(data / "0.png", compress_level=1)  # slow to decode
+    for i in range(1, 4000):
         (data / f"{i}.png").symlink_to(data / "0.png")
     process = subprocess.Popen(
         pack_command(data, packs, options="2"),
