@@ -138,8 +138,13 @@ def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndar
 
 def averaged(run: Run, state: TrainingState) -> Generator:
     """Return the averaged generator with BatchNorm statistics of its own. The training generator is unchanged."""
-    if state.estimated_at == state.step:
-        return state.ema
+    if state.estimated_at != state.step:
+        _estimate_statistics(run, state)
+        state.estimated_at = state.step
+    return state.ema
+
+
+def _estimate_statistics(run: Run, state: TrainingState) -> None:
     latents = list[Tensor]()
     for i in range(STATISTICS_BATCHES):
         random = latent.stream(run.config.seed, i, "statistics")
@@ -148,14 +153,12 @@ def averaged(run: Run, state: TrainingState) -> Generator:
         latents.append(state.ema.conditioned(z.to(run.device), codes.to(run.device)).detach())
     with autocast(run.device, run.precision):
         try:
-            ema.estimate_statistics(state.ema, latents)
+            return ema.estimate_statistics(state.ema, latents)
         except (RuntimeError, MemoryError) as error:  # training may have left little memory free
             if not out_of_memory(error):
                 raise
-            free_memory(run.device)
-            ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
-    state.estimated_at = state.step
-    return state.ema
+        free_memory(run.device)  # outside, where the error no longer holds what was computed
+        ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
