@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -10,14 +11,32 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from config import ConfigError, StudioConfig
+from config import NOGPU, RELEASED, ConfigError, check_numbers, option
 from gan.command_line import command_line, show
 from gan.device import choose_device
 from gan.play.studio import Studio
 
 LARGEST = 20 * 2**20  # maximum size of an uploaded picture in bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudioConfig:
+    """Play with a generator in the browser."""
+
+    examples: ClassVar[tuple[str, ...]] = ("--checkpoint=checkpoints/my_run", "--port=8000")
+
+    checkpoint: Path = option(
+        RELEASED,
+        "the generator to begin with: a file or a run's folder; by default released, the one that comes with the "
+        "program. The page offers your runs, too.",
+    )
+    port: int = option(7860, "port of the page, on this machine only.", ge=1, le=65535)
+    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 SIZES = ", ".join(map(str, IMAGE_SIZES))
@@ -37,9 +36,6 @@ Growth = Literal["book", "doubling"]
 Loss = Literal["bce", "hinge", "rahinge", "rp", "wgan"]
 Penalty = Literal["none", "exact", "approximate", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
-Format = Literal["html", "onnx", "safetensors"]
-Stored = Literal["fp32", "fp16", "int8"]
-Features = Literal["imagenet", "faces", "inception"]
 Metric = Literal["damage_x100", "fd", "kid_x1000", "coverage", "swd_x1000"]
 Vocabulary = tuple[tuple[str, ...], ...]  # see `gan.classes`
 Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
@@ -173,7 +169,7 @@ def recipe(default: T, meaning: str, **more: Any) -> T:
     return option(default, meaning, detail=True, **more)
 
 
-C = TypeVar("C", "TrainConfig", "GenerateConfig", "EvaluateConfig", "PrepareConfig", "StudioConfig", "ExportConfig")
+C = TypeVar("C")  # a config: a frozen dataclass whose options are made by `option`
 
 
 def options_of(config_type: type) -> dict[str, Option]:
@@ -181,7 +177,7 @@ def options_of(config_type: type) -> dict[str, Option]:
     return {f.name: f.metadata["option"] for f in dataclasses.fields(config_type) if "option" in f.metadata}
 
 
-def check_numbers(config: C) -> None:
+def check_numbers(config: object) -> None:
     """Check every number of a config against its option's limits; a ConfigError names the first that fails."""
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
@@ -197,6 +193,8 @@ def check_numbers(config: C) -> None:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Train a generator of small faces on a folder of pictures."""
+
+    examples: ClassVar[tuple[str, ...]] = ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume")
 
     data_path: Path = option(
         Path("data"),
@@ -497,321 +495,6 @@ class TrainConfig:
 
 
 LABELS = ("hair", "eyes")  # what `prepare.py --label` can guess and `generate.py` can recolour
-VERBS = ("seeds", "like", "mix", "invert", "morph", "timelapse")  # options that each say what to generate
-MOST_SEEDS = 1_000_000  # in one call
-MOST_SECONDS = 30  # of a film whose frames are held in memory
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerateConfig:
-    """Generate faces from a checkpoint into a picture."""
-
-    checkpoint: Path = option(
-        RELEASED,
-        "a file, or a run's folder (its best.pt, else latest.pt); by default released, the generator that comes with "
-        "the program.",
-    )
-    netg_path: Path | None = option(None, "take a generator that the book's program saved, netg_200.pth, instead.")
-    netd_path: Path | None = option(
-        None, "the discriminator that belongs to it, netd_200.pth; needed for --gen_search_num."
-    )
-    gen_num: int = option(64, "number of faces; --nogen is the same option.", ge=1)
-    gen_img: Path = option(
-        Path("result.png"), "the picture to write, a grid of all faces (the first 1,024 when there are more)."
-    )
-    outdir: Path | None = option(None, "folder that also gets every face as a PNG of its own.")
-    seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
-    seeds: str | None = option(None, "the seeds of the faces, in place of seed and gen_num: 1-64,100.")
-    like: Path | None = option(
-        None, "a PNG that this program wrote: generate its face or its grid again, with the generator that made it."
-    )
-    mix: str | None = option(None, "a sum of faces, by their seeds or such PNG files: '12 - 7 + 30'.")
-    invert: Path | None = option(None, "a picture: find the face that looks most like it.")
-    vary: float | None = option(
-        None,
-        "gen_num neighbours of one face, of seeds, like, mix or invert; from 0, the face itself, to 1, any other face, "
-        "of any class and colour.",
-        ge=0,
-        le=1,
-    )
-    hair: str | None = option(
-        None, "recolour the hair of the faces, as blue, until it looks so; a class of that colour is where it starts."
-    )
-    eyes: str | None = option(None, "the same for their eyes.")
-    light: float | None = option(None, "make them lighter; from -1, dark, to 1.", ge=-1, le=1)
-    warm: float | None = option(None, "make their colours warmer; from -1, bluish, to 1.", ge=-1, le=1)
-    turn: float | None = option(None, "lean them to the right; from -1, to the left, to 1.", ge=-1, le=1)
-    morph: str | None = option(
-        None,
-        "make a film instead that goes from face to face and back to the first, by their seeds or such PNG files: "
-        "3,17,42; morph.webp, or the file of --gen_img.",
-    )
-    seconds: float | None = option(
-        None, f"length of that film; unset: two per face, up to {MOST_SECONDS}.", ge=0.2, le=MOST_SECONDS
-    )
-    fps: int = option(25, "its frames per second.", ge=1, le=30)
-    classes: str | None = option(
-        None,
-        "draw faces of these classes, as hair:blue,eyes:red; what is left out is drawn as often as faces had it. With "
-        "hair:blue..red each row of the grid is one face whose class goes from the first to the second.",
-    )
-    list_classes: bool = option(False, "print the classes that the generator knows, and draw nothing.")
-    gen_search_num: int | None = option(
-        None,
-        "generate this many and keep the gen_num whose eyes look most whole; if they are not anime faces, or of "
-        "--netg_path, those that the discriminator rates best; unset keeps all.",
-        ge=1,
-    )
-    gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
-    gen_std: float = option(
-        1.0,
-        "standard deviation of the latents (truncation): below 1 faces are cleaner and more alike, above 1 wilder.",
-        ge=0,
-        le=10,
-    )
-    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
-    timelapse: Path | None = option(
-        None,
-        "a run's folder: make a film of its preview grids instead, timelapse.webp in that folder; or the file of "
-        "--gen_img, ending in .webp, .gif, or .mp4 (which needs requirements-extra.txt).",
-    )
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        if self.gen_search_num is not None and self.gen_search_num < self.gen_num:
-            raise ConfigError(
-                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), which are chosen from it; "
-                f"got {self.gen_search_num}"
-            )
-        if self.netd_path is not None and self.netg_path is None:
-            raise ConfigError("--netd_path only chooses among samples of --netg_path; give that too")
-        if self.netg_path is not None and self.checkpoint != RELEASED:
-            raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
-        if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
-            raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
-        verbs = [name for name in VERBS if getattr(self, name) is not None]
-        if len(verbs) > 1:
-            raise ConfigError(f"--{verbs[0]} and --{verbs[1]} each say what to generate; give one of them")
-        if self.gen_search_num is not None and verbs:
-            raise ConfigError(
-                f"--gen_search_num chooses among seeds from --seed on, --{verbs[0]} names the faces; give one of them"
-            )
-        if self.vary is not None and (self.morph or self.timelapse or self.gen_search_num) is not None:
-            raise ConfigError(
-                "--vary draws the neighbours of one face; name it with --seeds, --like, --mix or --invert"
-            )
-        if self.classes is not None and (self.like or self.invert) is not None:
-            verb = "invert" if self.like is None else "like"
-            raise ConfigError(f"--{verb} shows a face of any class; leave --class out")
-        if (self.morph or self.timelapse) is None and self.gen_img.suffix.lower() not in PICTURES:
-            raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
-        _ = self.chosen_seeds
-
-    @property
-    def colours(self) -> dict[str, str]:
-        """The requested colours, by label (hair or eyes)."""
-        return {name: colour for name in LABELS if (colour := getattr(self, name)) is not None}
-
-    @property
-    def chosen_seeds(self) -> Sequence[int]:
-        """The seeds of the faces.
-
-        Raises:
-            ConfigError: `seeds` is malformed, or asks for too many faces.
-        """
-        if self.seeds is None:
-            return range(self.seed, self.seed + self.gen_num)
-        chosen: list[int] = []
-        for part in self.seeds.split(","):
-            ends = re.fullmatch(r"\s*(\d{1,16})\s*(?:-\s*(\d{1,16})\s*)?", part)
-            first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
-            if not first <= last <= 2**53:
-                raise ConfigError(f"--seeds: expected numbers and ranges such as 1-64,100; got {part.strip()!r}")
-            if len(chosen) + last - first >= MOST_SEEDS:
-                raise ConfigError(f"--seeds: at most {MOST_SEEDS:,} faces at once; got {self.seeds!r}")
-            chosen += range(first, last + 1)
-        return list(dict.fromkeys(chosen))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
-    """Measure how good generated faces are, against real ones."""
-
-    fake: Path = option(
-        RELEASED,
-        "what to measure: a checkpoint, a run's folder (its best.pt, else latest.pt), or a folder or zip of pictures; "
-        "by default released, the generator that comes with the program.",
-    )
-    real: Path | None = option(
-        None,
-        "the real faces: a folder, a zip, or synthetic; unset takes those that a run was trained on, else those in "
-        "data/, else the features that come with the program, of the released generator's training faces.",
-    )
-    n: int = option(
-        5000, "samples, and as many real faces; at most half of those there are; as many others give the floor.", ge=50
-    )
-    seed: int = option(
-        0,
-        "seed of the first sample, and of the choice among real faces; for n other samples add n to it.",
-        ge=0,
-        le=2**53,
-    )
-    features: Features | None = option(
-        None,
-        "imagenet: EfficientNet-lite2, trained on photographs; faces: the encoder that comes with the program; or "
-        "inception: FID as papers report it, which needs requirements-extra.txt and a file of weights; unset: imagenet "
-        "where its package is installed, else faces.",
-    )
-    fid_weights: Path | None = option(None, "file of Inception's weights; unset lets the library download them.")
-    image_size: int | None = option(
-        None,
-        "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
-        "always look at 96; unset: those of a checkpoint, else 96.",
-        choices=IMAGE_SIZES,
-    )
-    pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
-    report: Path = option(
-        Path("evaluation.png"), "the picture to write; the numbers go beside it, with .json in place of its ending."
-    )
-    gpu: bool | None = option(None, f"compute on the GPU; {NOGPU}")
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        if self.fid_weights is not None and self.features != "inception":
-            raise ConfigError("--fid_weights are Inception's; add --features=inception, or leave them out")
-        if self.report.suffix.lower() != ".png":
-            raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
-
-
-# Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
-KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
-RENAMED_KINDS = {"same": "duplicate", "alike": "near_duplicate", "odd": "outlier"}  # kinds by their former names
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareConfig:
-    """Turn any pile of pictures into clean faces, and report what was found. The pile is only read."""
-
-    sources: tuple[Path, ...] = option(
-        (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
-    )
-    out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
-    min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
-    keep: str = option(
-        "", f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out."
-    )
-    centre: bool = option(False, "cut out the centre square; else whole pictures are copied as they are.")
-    detect: Path | None = option(
-        None, "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt."
-    )
-    label: str = option(
-        "",
-        f"guess labels of anime faces, {' and '.join(LABELS)}, separated by commas, and write labels.csv beside them; "
-        "doubtful ones stay empty.",
-    )
-    margin: float = option(0.3, "margin on each side of a detected face, as a share of its size.", ge=0, le=2)
-    report: Path = option(
-        Path("report.html"),
-        "the page to write; all findings and files go beside it, with .json in place of its ending.",
-    )
-    dry_run: bool = option(False, "only write the report.")
-    num_workers: int | None = option(None, "processes that read pictures; unset: one per core.", ge=1, le=256)
-    gpu: bool | None = option(None, f"compare on the GPU; {NOGPU}")
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        if not self.sources:
-            raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER")
-        for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
-            if kind in RENAMED_KINDS:
-                raise ConfigError(f"--keep: {kind} is now called {RENAMED_KINDS[kind]}; write that")
-            if kind not in KEEPABLE:
-                raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
-        for label in self.labels:
-            if label not in LABELS:
-                raise ConfigError(f"--label: expected some of {', '.join(LABELS)}; got {label!r}")
-        if self.labels and self.dry_run:
-            raise ConfigError("--label writes labels.csv beside the faces, and --dry_run writes none; leave one out")
-        if self.detect is not None and self.centre:
-            raise ConfigError("--detect and --centre both say what to cut; give one of them")
-        if self.report.suffix.lower() not in (".html", ".htm"):
-            raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The columns of labels to guess."""
-        return tuple(dict.fromkeys(filter(None, map(str.strip, self.label.split(",")))))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudioConfig:
-    """Play with a generator in the browser."""
-
-    checkpoint: Path = option(
-        RELEASED,
-        "the generator to begin with: a file or a run's folder; by default released, the one that comes with the "
-        "program. The page offers your runs, too.",
-    )
-    port: int = option(7860, "port of the page, on this machine only.", ge=1, le=65535)
-    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Give a generator away: as a web page that draws faces by itself, as ONNX, or for the Hugging Face hub."""
-
-    to: Format = option(
-        "html",
-        "html: one file that draws faces in any browser, without a network; onnx: for other programs; safetensors: a "
-        "folder as on the Hugging Face hub, which generate.py reads, too.",
-    )
-    checkpoint: Path = option(
-        RELEASED,
-        "the generator: a checkpoint or a run's folder (its best.pt, else latest.pt); by default released, the one "
-        "that comes with the program.",
-    )
-    out: Path | None = option(
-        None, "the file to write, or for safetensors the folder; unset: faces.html, faces.onnx, faces-hub."
-    )
-    weights: Stored | None = option(
-        None,
-        "how weights are stored: fp32 or fp16 for onnx, fp16 or int8 for html, fp32 for safetensors; unset: fp32, and "
-        "int8 for html.",
-    )
-    push: str | None = option(
-        None, "upload the folder of --to=safetensors to the Hugging Face hub, under this name: USER/MODEL."
-    )
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        if self.weights not in (None, *STORABLE[self.to]):
-            raise ConfigError(f"--weights: --to={self.to} stores {' or '.join(STORABLE[self.to])}; got {self.weights}")
-        if self.push is not None and self.to != "safetensors":
-            raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
-        if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
-            raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
-
-    @property
-    def stored(self) -> Stored:
-        """The format in which weights are stored."""
-        return self.weights or STORABLE[self.to][0]
-
-    @property
-    def place(self) -> Path:
-        """The file or folder to write."""
-        return self.out or Path(f"faces.{self.to}" if self.to != "safetensors" else "faces-hub")
-
-
-STORABLE: Mapping[Format, tuple[Stored, ...]] = {
-    "html": ("int8", "fp16"),
-    "onnx": ("fp32", "fp16"),
-    "safetensors": ("fp32",),
-}
-"""Formats in which weights can be stored; the first is the default."""
 ALIASES = {"nogen": "gen_num", "class": "classes"}  # option names that stand for another one
 MEANT = {  # option names of other programs or entry points, and their equivalents here
     "lr": ("lr1", "lr2"),
@@ -825,21 +508,6 @@ MEANT = {  # option names of other programs or entry points, and their equivalen
 # Options that may differ when a run is resumed; all others define the run.
 CHANGEABLE_ON_RESUME = frozenset(name for name, option in options_of(TrainConfig).items() if option.later)
 
-RETIRED: Mapping[type, Mapping[str, str]] = {
-    TrainConfig: {
-        "log_every": "log.jsonl has a row every 50 steps; leave it out",
-        "save_minutes": "latest.pt is saved every two minutes and at every stop; leave it out, or see --save_every",
-        "eval_metric": "best.pt goes by damage for anime faces, for others by FD; leave it out, and see --eval_images",
-        "decay_every": "the book's second edition calls it save_every; write --save_every=10",
-        "penalty_noise": "it is 0.1; leave it out, or see --penalty",
-        "vis_keep": "report.html stays and shows the same; for a page that stays first start python -m visdom.server",
-        "loss=logistic": "it is bce by another name; write --loss=bce",
-        "to_rgb=smooth": "slim does the same for less time; write --to_rgb=slim",
-    },
-    GenerateConfig: {"vis": "it was for training; leave it out, --gen_img has the faces"},
-    PrepareConfig: {"cascade": "--detect takes the file; write --detect=FILE"},
-}
-"""Former options and choices, and their replacements. Runs and checkpoints that have them still load."""
 _RENAMED: Mapping[tuple[str, Any], str] = {("loss", "logistic"): "bce", ("eval_metric", "fd_damage"): "fd"}
 
 
@@ -853,8 +521,6 @@ def restore(stored: Mapping[str, Any]) -> TrainConfig:
     fields = {field.name: str(field.type) for field in dataclasses.fields(TrainConfig)}
     values: dict[str, Any] = {}
     for name, value in {**RUN_BEFORE, **stored}.items():
-        if name in RETIRED[TrainConfig] and name not in fields:
-            continue
         if isinstance(value, list):
             values[name] = tuple(value)
         elif value is not None and "Path" in fields.get(name, ""):

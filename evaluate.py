@@ -8,14 +8,24 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from config import RELEASED, CheckpointError, ConfigError, DataError, EvaluateConfig, TrainConfig
+from config import (
+    IMAGE_SIZES,
+    NOGPU,
+    RELEASED,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    TrainConfig,
+    check_numbers,
+    option,
+)
 from gan import checkpoint, files
 from gan.command_line import command_line, show
 from gan.data.faces import Pack, has_faces, open_pack
@@ -26,7 +36,7 @@ from gan.files import printable
 from gan.images import to_tensor
 from gan.quality import classification, evaluation, features, report, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
-from gan.quality.features import Extractor
+from gan.quality.features import Extractor, Features
 from gan.quality.sampling import Sampler
 from gan.watching.curves import BY_DAMAGE, METRICS
 
@@ -88,6 +98,62 @@ class Learnt:
     training: np.ndarray
     held_out: np.ndarray
     certain: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """Measure how good generated faces are, against real ones."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "--real=my_faces",
+        "--fake=checkpoints/my_run",
+        "--fake=pictures --real=my_faces --pairs",
+    )
+
+    fake: Path = option(
+        RELEASED,
+        "what to measure: a checkpoint, a run's folder (its best.pt, else latest.pt), or a folder or zip of pictures; "
+        "by default released, the generator that comes with the program.",
+    )
+    real: Path | None = option(
+        None,
+        "the real faces: a folder, a zip, or synthetic; unset takes those that a run was trained on, else those in "
+        "data/, else the features that come with the program, of the released generator's training faces.",
+    )
+    n: int = option(
+        5000, "samples, and as many real faces; at most half of those there are; as many others give the floor.", ge=50
+    )
+    seed: int = option(
+        0,
+        "seed of the first sample, and of the choice among real faces; for n other samples add n to it.",
+        ge=0,
+        le=2**53,
+    )
+    features: Features | None = option(
+        None,
+        "imagenet: EfficientNet-lite2, trained on photographs; faces: the encoder that comes with the program; or "
+        "inception: FID as papers report it, which needs requirements-extra.txt and a file of weights; unset: imagenet "
+        "where its package is installed, else faces.",
+    )
+    fid_weights: Path | None = option(None, "file of Inception's weights; unset lets the library download them.")
+    image_size: int | None = option(
+        None,
+        "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
+        "always look at 96; unset: those of a checkpoint, else 96.",
+        choices=IMAGE_SIZES,
+    )
+    pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
+    report: Path = option(
+        Path("evaluation.png"), "the picture to write; the numbers go beside it, with .json in place of its ending."
+    )
+    gpu: bool | None = option(None, f"compute on the GPU; {NOGPU}")
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.fid_weights is not None and self.features != "inception":
+            raise ConfigError("--fid_weights are Inception's; add --features=inception, or leave them out")
+        if self.report.suffix.lower() != ".png":
+            raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
 
 @enough_memory("out of memory: stop other programs that use it, or measure with --nogpu")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from config import RELEASED, ConfigError, ExportConfig
+from config import RELEASED, ConfigError, check_numbers, option
 from gan import hub
 from gan.command_line import command_line
 from gan.device import enough_memory
@@ -14,6 +15,67 @@ from gan.files import as_word, printable, replacing
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
+from gan.sharing.web_page import Stored
+
+Format = Literal["html", "onnx", "safetensors"]
+STORABLE: Mapping[Format, tuple[Stored, ...]] = {
+    "html": ("int8", "fp16"),
+    "onnx": ("fp32", "fp16"),
+    "safetensors": ("fp32",),
+}
+"""Formats in which weights can be stored; the first is the default."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Give a generator away: as a web page that draws faces by itself, as ONNX, or for the Hugging Face hub."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "--checkpoint=checkpoints/my_run",
+        "--to=onnx --weights=fp16",
+        "--to=safetensors --out=my_model",
+    )
+
+    to: Format = option(
+        "html",
+        "html: one file that draws faces in any browser, without a network; onnx: for other programs; safetensors: a "
+        "folder as on the Hugging Face hub, which generate.py reads, too.",
+    )
+    checkpoint: Path = option(
+        RELEASED,
+        "the generator: a checkpoint or a run's folder (its best.pt, else latest.pt); by default released, the one "
+        "that comes with the program.",
+    )
+    out: Path | None = option(
+        None, "the file to write, or for safetensors the folder; unset: faces.html, faces.onnx, faces-hub."
+    )
+    weights: Stored | None = option(
+        None,
+        "how weights are stored: fp32 or fp16 for onnx, fp16 or int8 for html, fp32 for safetensors; unset: fp32, and "
+        "int8 for html.",
+    )
+    push: str | None = option(
+        None, "upload the folder of --to=safetensors to the Hugging Face hub, under this name: USER/MODEL."
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.weights not in (None, *STORABLE[self.to]):
+            raise ConfigError(f"--weights: --to={self.to} stores {' or '.join(STORABLE[self.to])}; got {self.weights}")
+        if self.push is not None and self.to != "safetensors":
+            raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
+        if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
+            raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
+
+    @property
+    def stored(self) -> Stored:
+        """The format in which weights are stored."""
+        return self.weights or STORABLE[self.to][0]
+
+    @property
+    def place(self) -> Path:
+        """The file or folder to write."""
+        return self.out or Path(f"faces.{self.to}" if self.to != "safetensors" else "faces-hub")
 
 
 @enough_memory("out of memory: stop other programs that use it")

@@ -11,13 +11,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import CheckpointError, ConfigError, GenerateConfig
+from config import LABELS, NOGPU, RELEASED, CheckpointError, ConfigError, check_numbers, option
 from gan import images
 from gan.classes import ROW
 from gan.command_line import command_line
@@ -25,6 +25,7 @@ from gan.device import choose_device, enough_memory
 from gan.files import printable
 from gan.play import directions, inversion, morph, recipes
 from gan.play.api import Generator
+from gan.play.morph import MOST_SECONDS
 from gan.play.recipes import Recipe
 from gan.quality import sampling, whole_faces
 from gan.quality.sampling import Sampler
@@ -32,6 +33,148 @@ from gan.quality.sampling import Sampler
 GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
 FILMED = 64  # maximum number of faces that a film goes through
 RECOLOURED = 4  # number of faces whose colour is changed without a progress bar
+
+
+VERBS = ("seeds", "like", "mix", "invert", "morph", "timelapse")  # options that each say what to generate
+MOST_SEEDS = 1_000_000  # in one call
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Generate faces from a checkpoint into a picture."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "--nogen 64",
+        "--checkpoint=checkpoints/my_run --gen_search_num=512",
+        "--gen_std=0.7 --seed=1000",
+    )
+
+    checkpoint: Path = option(
+        RELEASED,
+        "a file, or a run's folder (its best.pt, else latest.pt); by default released, the generator that comes with "
+        "the program.",
+    )
+    netg_path: Path | None = option(None, "take a generator that the book's program saved, netg_200.pth, instead.")
+    netd_path: Path | None = option(
+        None, "the discriminator that belongs to it, netd_200.pth; needed for --gen_search_num."
+    )
+    gen_num: int = option(64, "number of faces; --nogen is the same option.", ge=1)
+    gen_img: Path = option(
+        Path("result.png"), "the picture to write, a grid of all faces (the first 1,024 when there are more)."
+    )
+    outdir: Path | None = option(None, "folder that also gets every face as a PNG of its own.")
+    seed: int = option(0, "seed of the first face; the next faces have the next seeds.", ge=0, le=2**53)
+    seeds: str | None = option(None, "the seeds of the faces, in place of seed and gen_num: 1-64,100.")
+    like: Path | None = option(
+        None, "a PNG that this program wrote: generate its face or its grid again, with the generator that made it."
+    )
+    mix: str | None = option(None, "a sum of faces, by their seeds or such PNG files: '12 - 7 + 30'.")
+    invert: Path | None = option(None, "a picture: find the face that looks most like it.")
+    vary: float | None = option(
+        None,
+        "gen_num neighbours of one face, of seeds, like, mix or invert; from 0, the face itself, to 1, any other face, "
+        "of any class and colour.",
+        ge=0,
+        le=1,
+    )
+    hair: str | None = option(
+        None, "recolour the hair of the faces, as blue, until it looks so; a class of that colour is where it starts."
+    )
+    eyes: str | None = option(None, "the same for their eyes.")
+    light: float | None = option(None, "make them lighter; from -1, dark, to 1.", ge=-1, le=1)
+    warm: float | None = option(None, "make their colours warmer; from -1, bluish, to 1.", ge=-1, le=1)
+    turn: float | None = option(None, "lean them to the right; from -1, to the left, to 1.", ge=-1, le=1)
+    morph: str | None = option(
+        None,
+        "make a film instead that goes from face to face and back to the first, by their seeds or such PNG files: "
+        "3,17,42; morph.webp, or the file of --gen_img.",
+    )
+    seconds: float | None = option(
+        None, f"length of that film; unset: two per face, up to {MOST_SECONDS}.", ge=0.2, le=MOST_SECONDS
+    )
+    fps: int = option(25, "its frames per second.", ge=1, le=30)
+    classes: str | None = option(
+        None,
+        "draw faces of these classes, as hair:blue,eyes:red; what is left out is drawn as often as faces had it. With "
+        "hair:blue..red each row of the grid is one face whose class goes from the first to the second.",
+    )
+    list_classes: bool = option(False, "print the classes that the generator knows, and draw nothing.")
+    gen_search_num: int | None = option(
+        None,
+        "generate this many and keep the gen_num whose eyes look most whole; if they are not anime faces, or of "
+        "--netg_path, those that the discriminator rates best; unset keeps all.",
+        ge=1,
+    )
+    gen_mean: float = option(0.0, "mean of the latents.", ge=-10, le=10)
+    gen_std: float = option(
+        1.0,
+        "standard deviation of the latents (truncation): below 1 faces are cleaner and more alike, above 1 wilder.",
+        ge=0,
+        le=10,
+    )
+    gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
+    timelapse: Path | None = option(
+        None,
+        "a run's folder: make a film of its preview grids instead, timelapse.webp in that folder; or the file of "
+        "--gen_img, ending in .webp, .gif, or .mp4 (which needs requirements-extra.txt).",
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.gen_search_num is not None and self.gen_search_num < self.gen_num:
+            raise ConfigError(
+                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), which are chosen from it; "
+                f"got {self.gen_search_num}"
+            )
+        if self.netd_path is not None and self.netg_path is None:
+            raise ConfigError("--netd_path only chooses among samples of --netg_path; give that too")
+        if self.netg_path is not None and self.checkpoint != RELEASED:
+            raise ConfigError("--checkpoint and --netg_path both name a generator; give one of them")
+        if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
+            raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
+        verbs = [name for name in VERBS if getattr(self, name) is not None]
+        if len(verbs) > 1:
+            raise ConfigError(f"--{verbs[0]} and --{verbs[1]} each say what to generate; give one of them")
+        if self.gen_search_num is not None and verbs:
+            raise ConfigError(
+                f"--gen_search_num chooses among seeds from --seed on, --{verbs[0]} names the faces; give one of them"
+            )
+        if self.vary is not None and (self.morph or self.timelapse or self.gen_search_num) is not None:
+            raise ConfigError(
+                "--vary draws the neighbours of one face; name it with --seeds, --like, --mix or --invert"
+            )
+        if self.classes is not None and (self.like or self.invert) is not None:
+            verb = "invert" if self.like is None else "like"
+            raise ConfigError(f"--{verb} shows a face of any class; leave --class out")
+        if (self.morph or self.timelapse) is None and self.gen_img.suffix.lower() not in PICTURES:
+            raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
+        _ = self.chosen_seeds
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """The requested colours, by label (hair or eyes)."""
+        return {name: colour for name in LABELS if (colour := getattr(self, name)) is not None}
+
+    @property
+    def chosen_seeds(self) -> Sequence[int]:
+        """The seeds of the faces.
+
+        Raises:
+            ConfigError: `seeds` is malformed, or asks for too many faces.
+        """
+        if self.seeds is None:
+            return range(self.seed, self.seed + self.gen_num)
+        chosen: list[int] = []
+        for part in self.seeds.split(","):
+            ends = re.fullmatch(r"\s*(\d{1,16})\s*(?:-\s*(\d{1,16})\s*)?", part)
+            first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
+            if not first <= last <= 2**53:
+                raise ConfigError(f"--seeds: expected numbers and ranges such as 1-64,100; got {part.strip()!r}")
+            if len(chosen) + last - first >= MOST_SEEDS:
+                raise ConfigError(f"--seeds: at most {MOST_SEEDS:,} faces at once; got {self.seeds!r}")
+            chosen += range(first, last + 1)
+        return list(dict.fromkeys(chosen))
 
 
 def generate(config: GenerateConfig) -> None:

@@ -19,10 +19,10 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from config import COLOURS, ConfigError, DataError, PrepareConfig
+from config import COLOURS, ConfigError, DataError
 from gan.command_line import command_line, show
 from gan.data import cleaning, cleaning_report
-from gan.data.cleaning import KINDS, SIZE, Candidate, Picture
+from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
 from gan.data.faces import RESERVE, unfinished_beside
 from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes, is_visible

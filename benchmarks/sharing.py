@@ -21,11 +21,12 @@ import torch
 from playwright.sync_api import Browser, sync_playwright
 from torch import nn
 
-from config import RELEASED, Stored
+from config import RELEASED
 from gan import checkpoint
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
+from gan.sharing.web_page import Stored
 
 SEEDS = 64
 TIMED = 20

@@ -25,44 +25,12 @@ from typing import Any, TextIO
 import fire
 from fire.decorators import SetParseFn
 
-from config import (
-    ALIASES,
-    MEANT,
-    RETIRED,
-    C,
-    ConfigError,
-    EvaluateConfig,
-    ExportConfig,
-    GenerateConfig,
-    PrepareConfig,
-    StudioConfig,
-    TrainConfig,
-    UserError,
-    options_of,
-)
+from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, options_of
 from gan.files import printable
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume"})  # options that are not bool and are still valid without a value
 BARE = "True"  # their value in that case: `--resume` is `--resume=True`
-EXAMPLES: dict[type, tuple[str, ...]] = {
-    TrainConfig: ("--data_path=my_faces --gpu", "--preset=book --max_epoch=50", "--resume"),
-    GenerateConfig: ("--nogen 64", "--checkpoint=checkpoints/my_run --gen_search_num=512", "--gen_std=0.7 --seed=1000"),
-    EvaluateConfig: ("--real=my_faces", "--fake=checkpoints/my_run", "--fake=pictures --real=my_faces --pairs"),
-    PrepareConfig: ("my_pictures --dry_run", "my_pictures more.zip --out=my_faces --keep=grey"),
-    StudioConfig: ("--checkpoint=checkpoints/my_run", "--port=8000"),
-    ExportConfig: ("--checkpoint=checkpoints/my_run", "--to=onnx --weights=fp16", "--to=safetensors --out=my_model"),
-}
-OPTIONS_INTRODUCTION = """# Options
-
-[README](../README.md) · English · [中文](options.zh.md)
-
-`python -m benchmarks.options` makes this page from [config.py](../config.py) and [gan/presets.py](../gan/presets.py).
-`python train.py --help_all` says the same, as does `--help` of the other programs; `python train.py --help` leaves out
-the details of the recipe.
-
-Write `--name=value` or `--name value`, with underscores or dashes. A switch is on with `--name`, off with `--noname`.
-An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
 INSTEAD = "write options as --name=value and quote a value that holds spaces"
 INSTEAD_OF_WORDS = {
     **{verb: f"each task is a program of its own: python {verb}.py" for verb in ("train", "generate", "app", "export")},
@@ -125,13 +93,6 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"got {odd!r}; if it has a path in quotation marks that ends in a backslash, leave that out")
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
-    retired = RETIRED.get(config_type, {})
-    for word, following in itertools.pairwise([*argv, ""]):
-        option, equals, text = word.partition("=")
-        name = option.removeprefix("--").replace("-", "_")
-        for gone in (name, name.removeprefix("no"), f"{name}={text if equals else following}"):
-            if option.startswith("--") and gone in retired:
-                raise ConfigError(f"--{gone} is gone: {retired[gone]}")
     detailed = any(option.detail for option in options_of(config_type).values())
     check_words(argv, hints, "--help_all" if detailed else "--help")
     words: list[Path] = []
@@ -301,39 +262,8 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
     entry("--help, -h", "show this text.")
     if left_out:
         entry("--help_all", f"show it with {left_out} more options, the details of the recipe.")
-    lines += ["", "examples:", *(f"  python {program} {words}" for words in EXAMPLES.get(config_type, ()))]
+    lines += ["", "examples:", *(f"  python {program} {words}" for words in getattr(config_type, "examples", ()))]
     return "\n".join(lines)
-
-
-def options_page() -> str:
-    """Return the text of docs/options.md, all options of all entry points; `python -m benchmarks.options` writes it."""
-    parts = [OPTIONS_INTRODUCTION]
-    programs = "train.py", "generate.py", "evaluate.py", "prepare.py", "app.py", "export.py"
-    for config_type, program in zip(EXAMPLES, programs, strict=True):
-        options = options_of(config_type)
-        source = options.pop(PLAIN, None)
-        parts += [f"## {program}"] if source is None else [f"## {program} SOURCE...", f"`SOURCE` is {source.meaning}"]
-        parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))
-        if details := [name for name, option in options.items() if option.detail]:
-            parts += ["### Details of the recipe", markdown_table(config_type, details)]
-    return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(config_type: type, names: Sequence[str]) -> str:
-    """Format some options of a config as a Markdown table, with the values of other presets if it has presets."""
-    has_presets = config_type is TrainConfig
-    heads = ["option", "default", *(["other presets"] if has_presets else []), "meaning"]
-    rows = [heads, ["---"] * len(heads)]
-    for name in names:
-        value = getattr(config_type, name)
-        presets: dict[str, list[str]] = {}
-        for preset, options in PRESETS.items():
-            if options.get(name, value) != value:
-                presets.setdefault(as_typed(options[name]), []).append(preset)
-        differs = "; ".join(f"{', '.join(those)}: {typed}" for typed, those in presets.items())
-        default = "" if value is None else as_typed(value)
-        rows.append([f"`{name}`", default, *([differs] if has_presets else []), options_of(config_type)[name].meaning])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def default_text(config_type: type, name: str) -> str:

@@ -16,7 +16,7 @@ import platformdirs
 import pytest
 from PIL import Image
 
-from config import EvaluateConfig, ExportConfig, GenerateConfig, ModelConfig, PrepareConfig, TrainConfig
+from config import ModelConfig, TrainConfig
 from gan import npm
 from gan.command_line import command_line
 from gan.data import synthetic
@@ -126,6 +126,7 @@ def run_here(
         import prepare
         import train
         from gan import device
+        from gan.data import cleaning
         from gan.quality import evaluation, report
         from gan.training import between, start
         from gan.watching import run_report
@@ -144,13 +145,13 @@ def run_here(
             if script == "train.py":
                 command_line(TrainConfig, train.main)
             elif script == "evaluate.py":
-                command_line(EvaluateConfig, evaluate.main)
+                command_line(evaluate.EvaluateConfig, evaluate.main)
             elif script == "prepare.py":
-                command_line(PrepareConfig, prepare.main)
+                command_line(cleaning.PrepareConfig, prepare.main)
             elif script == "export.py":
-                command_line(ExportConfig, export.main)
+                command_line(export.ExportConfig, export.main)
             else:
-                command_line(GenerateConfig, generate.main)
+                command_line(generate.GenerateConfig, generate.main)
         except SystemExit as end:
             code = int(end.code or 0)
         return subprocess.CompletedProcess([script, *words], code, *capsys.readouterr())

@@ -20,13 +20,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import imagehash
 import numpy as np
 from PIL import Image
 
-from config import RUNS, DataError, PrepareConfig
+from config import LABELS, NOGPU, RUNS, ConfigError, DataError, check_numbers, option
 from gan.data.pictures import (
     FORMATS,
     LARGEST_MEMBER,
@@ -80,6 +80,65 @@ BLOCK = 2**23  # number of pairs compared at a time
 # Outliers.
 OUTLYING, NEAREST = 6.0, 20  # deviations above the median, of the distance to the neighbour of this rank
 LEAST = 200  # minimum number of pictures for a search for outliers
+
+
+# Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
+KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Turn any pile of pictures into clean faces, and report what was found. The pile is only read."""
+
+    examples: ClassVar[tuple[str, ...]] = ("my_pictures --dry_run", "my_pictures more.zip --out=my_faces --keep=grey")
+
+    sources: tuple[Path, ...] = option(
+        (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
+    )
+    out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
+    min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
+    keep: str = option(
+        "", f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out."
+    )
+    centre: bool = option(False, "cut out the centre square; else whole pictures are copied as they are.")
+    detect: Path | None = option(
+        None, "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt."
+    )
+    label: str = option(
+        "",
+        f"guess labels of anime faces, {' and '.join(LABELS)}, separated by commas, and write labels.csv beside them; "
+        "doubtful ones stay empty.",
+    )
+    margin: float = option(0.3, "margin on each side of a detected face, as a share of its size.", ge=0, le=2)
+    report: Path = option(
+        Path("report.html"),
+        "the page to write; all findings and files go beside it, with .json in place of its ending.",
+    )
+    dry_run: bool = option(False, "only write the report.")
+    num_workers: int | None = option(None, "processes that read pictures; unset: one per core.", ge=1, le=256)
+    gpu: bool | None = option(None, f"compare on the GPU; {NOGPU}")
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if not self.sources:
+            raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER")
+        for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
+            if kind not in KEEPABLE:
+                raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
+        for label in self.labels:
+            if label not in LABELS:
+                raise ConfigError(f"--label: expected some of {', '.join(LABELS)}; got {label!r}")
+        if self.labels and self.dry_run:
+            raise ConfigError("--label writes labels.csv beside the faces, and --dry_run writes none; leave one out")
+        if self.detect is not None and self.centre:
+            raise ConfigError("--detect and --centre both say what to cut; give one of them")
+        if self.report.suffix.lower() not in (".html", ".htm"):
+            raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels to guess."""
+        return tuple(dict.fromkeys(filter(None, map(str.strip, self.label.split(",")))))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from config import MOST_SECONDS, ConfigError
+from config import ConfigError
 from gan import images
 from gan.quality.sampling import Sampler
 
 FILMS = (".webp", ".gif", ".mp4")  # file suffixes of films; .mp4 needs the package av
 
 FPS = 25  # frames per second of a film
+MOST_SECONDS = 30  # of a film whose frames are held in memory
 FINER = 4  # steps measured for each frame
 EASY = 1e-4  # sine of the angle between latents, below which they are interpolated linearly
 

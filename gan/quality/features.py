@@ -9,14 +9,14 @@ import os
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from config import DAMAGE, ENCODER, CheckpointError, ConfigError, Features
+from config import DAMAGE, ENCODER, CheckpointError, ConfigError
 from gan import checkpoint, device, imagenet
 from gan.command_line import show
 from gan.data.faces import Pack
@@ -32,6 +32,8 @@ INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
 STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that define FID
+
+Features = Literal["imagenet", "faces", "inception"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,13 +13,13 @@ import json
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from config import ConfigError, Stored
+from config import ConfigError
 from gan import npm
 from gan.files import replacing
 from gan.quality.sampling import Sampler
@@ -35,6 +35,7 @@ CORE, WASM, BINARY = RUNTIME = npm.listed("""
 GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
 BOTH = (3, 1), (2, 0)  # kernel indices that contribute to an even and to an odd output pixel
 
+Stored = Literal["fp32", "fp16", "int8"]  # formats of weights
 Operation = dict[str, Any]
 Adder = Callable[[Tensor], int]  # stores a tensor and returns its index
 

@@ -91,9 +91,9 @@ def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
             drawn.append(seed)
             yield str(seed), seed, torch.zeros(MODEL.nz), np.zeros((32, 32, 3), np.uint8)
 
-    generate.write(made(), 5, sampler, config.GenerateConfig(gen_img=tmp_path / "grid.png"))
+    generate.write(made(), 5, sampler, generate.GenerateConfig(gen_img=tmp_path / "grid.png"))
     assert drawn == [0, 1]
-    generate.write(made(), 5, sampler, config.GenerateConfig(gen_img=tmp_path / "grid.png", outdir=tmp_path / "out"))
+    generate.write(made(), 5, sampler, generate.GenerateConfig(gen_img=tmp_path / "grid.png", outdir=tmp_path / "out"))
     assert len(list((tmp_path / "out").iterdir())) == 5
 
 

@@ -21,9 +21,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
-from config import KEEPABLE
 from gan.data import cleaning, synthetic
-from gan.data.cleaning import KINDS, NEVER
+from gan.data.cleaning import KEEPABLE, KINDS, NEVER
 
 ROOT = Path(__file__).resolve().parents[2]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none

@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from config import RELEASED, EvaluateConfig, ExportConfig, GenerateConfig, PrepareConfig, StudioConfig, TrainConfig
-from gan.command_line import options_page, parse
+from benchmarks.options import CONFIGS, options_page
+from config import RELEASED
+from gan.command_line import parse
 from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = {
-    "train.py": TrainConfig,
-    "generate.py": GenerateConfig,
-    "evaluate.py": EvaluateConfig,
-    "prepare.py": PrepareConfig,
-    "app.py": StudioConfig,
-    "export.py": ExportConfig,
-}
 PAGES = sorted(path.relative_to(ROOT).as_posix()[: -len(".zh.md")] for path in ROOT.glob("docs/*.zh.md"))
 """Pages in both languages: NAME.md and NAME.zh.md."""
 IN_BOTH = ("README", *PAGES)

@@ -23,10 +23,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import evaluate
-from config import EvaluateConfig, ExportConfig, GenerateConfig, PrepareConfig, TrainConfig, UserError
+from config import TrainConfig, UserError
+from evaluate import EvaluateConfig
+from export import ExportConfig
 from gan import checkpoint, command_line
 from gan.classes import Classes
 from gan.data import cleaning, faces, labels
+from gan.data.cleaning import PrepareConfig
 from gan.data.pictures import in_processes
 from gan.play import page, recipes, studio
 from gan.presets import resolve
@@ -34,6 +37,7 @@ from gan.quality import sampling
 from gan.training.run import Run, TrainingState
 from gan.watching import monitor
 from gan.watching.curves import PLACES
+from generate import GenerateConfig
 
 CPU = torch.device("cpu")
 SIZE = 32

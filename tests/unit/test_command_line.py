@@ -12,21 +12,20 @@ from typing import Any, Literal
 
 import pytest
 
+from app import StudioConfig
 from config import (
-    RETIRED,
     CheckpointError,
     ConfigError,
     DataError,
-    EvaluateConfig,
-    ExportConfig,
-    GenerateConfig,
-    PrepareConfig,
-    StudioConfig,
     TrainConfig,
     option,
     options_of,
 )
-from gan.command_line import BARE, EXAMPLES, command_line, convert, help_text, options_table, parse
+from evaluate import EvaluateConfig
+from export import ExportConfig
+from gan.command_line import BARE, command_line, convert, help_text, options_table, parse
+from gan.data.cleaning import PrepareConfig
+from generate import GenerateConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig)
@@ -214,35 +213,12 @@ def test_home_folder_is_expanded() -> None:
         ("--depths=1.5,2", "--depths: expected whole numbers with commas between them, as 64,32; got '1.5,2'"),
         ("--depths", "--depths needs a value: --depths=INT,INT,..."),
         ("--batch_size=1", "--batch_size: must be at least 2; got 1"),
-        ("--log_every=10", "--log_every is gone: log.jsonl has a row every 50 steps; leave it out"),
-        ("--log-every 10", "--log_every is gone: log.jsonl has a row every 50 steps; leave it out"),
-        ("--novis_keep", "--vis_keep is gone: " + RETIRED[TrainConfig]["vis_keep"]),
-        ("--loss=logistic", "--loss=logistic is gone: it is bce by another name; write --loss=bce"),
-        ("--to_rgb smooth", "--to_rgb=smooth is gone: slim does the same for less time; write --to_rgb=slim"),
         ("--to_rgb=smoth", "--to_rgb: expected one of book, slim, fine; got 'smoth'"),
         ("--cascade=a.xml", "unknown option --cascade; --help_all lists them all"),
     ],
 )
 def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, *words.split()) == message
-
-
-@pytest.mark.parametrize(("config_type", "word"), [(kind, word) for kind in RETIRED for word in RETIRED[kind]])
-def test_what_is_gone_is_answered_with_what_takes_its_place(
-    config_type: type, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = answer(capsys, f"--{word}", config_type=config_type)
-    assert said == f"--{word} is gone: {RETIRED[config_type][word]}"
-    for name in re.findall(r"--(\w+)", RETIRED[config_type][word]):
-        assert name in options_of(config_type)
-
-
-@pytest.mark.parametrize("words", ["--vis=False", "--vis False", "--novis", "--vis"])
-def test_the_book_s_way_of_generating_without_visdom_is_answered(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = answer(capsys, *words.split(), config_type=GenerateConfig)
-    assert "is gone: it was for training; leave it out" in said
 
 
 @pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig])
@@ -403,7 +379,7 @@ def test_the_short_help_leaves_out_the_details_of_the_recipe_and_nothing_of_the_
         assert help_text(config_type, "x.py", 80) == help_text(config_type, "x.py", 80, whole=True)
 
 
-@pytest.mark.parametrize(("config_type", "words"), [(kind, words) for kind in CONFIGS for words in EXAMPLES[kind]])
+@pytest.mark.parametrize(("config_type", "words"), [(kind, words) for kind in CONFIGS for words in kind.examples])
 def test_examples_in_the_help_are_right(config_type: type, words: str) -> None:
     assert parse(config_type, words.split())
 

@@ -9,28 +9,27 @@ from typing import Any, get_args
 
 import pytest
 
+from app import StudioConfig
 from config import (
     ALIASES,
     CHANGEABLE_ON_RESUME,
     IMAGE_SIZES,
     RELEASED,
-    RETIRED,
     CheckpointError,
     ConfigError,
     DataError,
-    EvaluateConfig,
-    ExportConfig,
-    GenerateConfig,
     Growth,
     ModelConfig,
-    PrepareConfig,
-    StudioConfig,
     TrainConfig,
     UserError,
     options_of,
     restore,
 )
+from evaluate import EvaluateConfig
+from export import ExportConfig
+from gan.data.cleaning import PrepareConfig
 from gan.presets import PRESETS, resolve
+from generate import GenerateConfig
 
 
 def limits_of(config_type: Any) -> dict[str, tuple[float, float]]:
@@ -151,24 +150,6 @@ def test_some_options_belong_to_dcgan(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name}: belongs to --arch=dcgan"):
         resolve(TrainConfig, {"arch": "resnet", name: value})
     assert resolve(TrainConfig, {"arch": "resnet"}).arch == "resnet"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("log_every", 10), ("save_minutes", 0.5), ("penalty_noise", 0.2), ("vis_keep", True)],
-)
-def test_what_a_run_of_before_says_of_options_that_are_gone_is_dropped(name: str, value: object) -> None:
-    assert name in RETIRED[TrainConfig]
-    assert restore({"lr1": 0.1, name: value}) == restore({"lr1": 0.1})
-
-
-def test_what_a_run_of_before_chose_goes_on() -> None:
-    assert restore({"loss": "logistic"}).loss == "bce"
-    old = restore({"to_rgb": "smooth", "eval_metric": "coverage"})
-    assert (old.model.to_rgb, old.kept_by) == ("smooth", "coverage")
-    assert dataclasses.replace(old, budget=3.0).model.to_rgb == "smooth"
-    gone = {word.partition("=")[0] for word in RETIRED[TrainConfig]}
-    assert gone - names(TrainConfig) == {"log_every", "save_minutes", "decay_every", "penalty_noise", "vis_keep"}
 
 
 def test_a_metric_of_a_day_is_what_followed_it() -> None:
@@ -311,7 +292,6 @@ def test_what_decides_the_networks_are_options_of_training() -> None:
 
 def test_names_in_tables_are_options() -> None:
     assert names(TrainConfig) >= CHANGEABLE_ON_RESUME
-    assert not any(word in options_of(kind) for kind in RETIRED for word in RETIRED[kind])
     assert set(ALIASES.values()) <= names(TrainConfig) | names(GenerateConfig)
     assert not set(ALIASES) & (names(TrainConfig) | names(GenerateConfig))
     assert all(set(preset) <= names(TrainConfig) - {"preset"} for preset in PRESETS.values())

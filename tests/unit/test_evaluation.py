@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from config import EvaluateConfig, ModelConfig
+from config import ModelConfig
+from evaluate import EvaluateConfig
 from gan.data.faces import Pack, open_pack
 from gan.quality import evaluation, features, metrics
 from gan.quality.evaluation import Evaluator, FaceSet, RealStatistics, copying, deviations, face_set

@@ -10,7 +10,8 @@ from subprocess import CompletedProcess
 import pytest
 import torch
 
-from config import CheckpointError, ConfigError, ExportConfig
+from config import CheckpointError, ConfigError
+from export import ExportConfig
 from gan import hub
 from gan.quality import evaluation, sampling
 

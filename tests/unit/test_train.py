@@ -24,7 +24,7 @@ from torch import nn
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import train
-from config import RETIRED, SYNTHETIC, CheckpointError, ConfigError, DataError, DEncoder, Metric, TrainConfig
+from config import SYNTHETIC, CheckpointError, ConfigError, DataError, DEncoder, Metric, TrainConfig
 from gan import checkpoint
 from gan.classes import Classes
 from gan.data import batches as batches_module
@@ -1083,14 +1083,6 @@ def test_a_run_with_an_option_or_a_choice_that_is_gone_goes_on(
     stored = json.loads((run.folder / "config.json").read_text())["config"]
     assert checkpoint.load(run.latest)["config"] == {**stored, **now, "max_epoch": 3, "vocabulary": ()}
     assert starting_from(dataclasses.replace(CONFIG, init=run.latest), {}).to_rgb == config.to_rgb
-
-
-def test_what_is_said_of_options_that_are_gone_is_true() -> None:
-    said = RETIRED[TrainConfig]
-    assert f"every {train.LOG_EVERY} steps" in said["log_every"]
-    assert "every two minutes" in said["save_minutes"]
-    assert SAVE_SECONDS == 120
-    assert f"it is {losses.PENALTY_NOISE};" in said["penalty_noise"]
 
 
 class TestBatches:
