@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from config import ConfigError, TrainConfig
 from gan import images, latent
@@ -25,7 +24,6 @@ from gan.training.between import epochs_due, evaluate, first_save, make_film, pr
 from gan.training.budget import Budget
 from gan.training.debugger import DebugFile
 from gan.training.losses import COMPARING, discriminator_loss, generator_loss
-from gan.training.memory import Memory
 from gan.training.ranks import joined
 from gan.training.rollback import RollBack
 from gan.training.run import Run, TrainingState
@@ -60,11 +58,11 @@ def train(
 ) -> None:
     """Train to the end of the last epoch or of the budget, or until `stopping()`.
 
-    A step has three parts: the discriminator's half and the generator's half, both with samples from `draw`, and the
-    update of the averaged generator.
+    A step is one of the discriminator's and one of the generator's, both with samples from `draw`, and an update of the
+    averaged generator.
     """
     config, ranks, n = run.config, run.ranks, run.config.batch_size
-    networks, memory = WrappedNetworks.of(run, state), Memory()
+    networks = WrappedNetworks.of(run, state)
     roll_back, debug_file = RollBack(run, state, monitor), DebugFile(config.debug_file if ranks.first else None)
     saved = time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
@@ -76,9 +74,9 @@ def train(
             real = batches(state.step)  # real faces (n, C, S, S) in [-1, 1]; with several processes, this one's part
         step = Step(run, state, networks, monitor, real, batches.classes(state.step))
         if due(state.step, config.d_every):
-            memory.in_parts(discriminator_step, step)
+            discriminator_step(step)
         if due(state.step, config.g_every):
-            memory.in_parts(generator_step, step)
+            generator_step(step)
             remain = ema.decay(n * config.g_every, n * state.step, config.ema_half_life_images)
             ema.update(state.ema, state.generator, remain)
         monitor.step_done()
@@ -107,77 +105,63 @@ def train(
             roll_back.saved(good)
 
 
-def draw(step: Step, network: Network, part: slice) -> tuple[View, View]:
+def draw(step: Step, network: Network) -> tuple[View, View]:
     """Return real faces and new samples for the step of `network`, d or g, both as the discriminator receives them.
 
-    With `--share_samples`, the samples of the discriminator's step keep their graph, and the generator's step uses them
-    again.
+    Unless the networks are the book's, the samples of the discriminator's step keep their graph, and the generator's
+    step uses them again.
     """
-    if (kept := step.take(part)) is not None:
-        return kept
+    if step.kept is not None:
+        return step.kept
     config, generator = step.run.config, step.networks.generator
-    keep = network == "d" and step.shared and part == slice(0, len(step.real))
     z = latent.normal(step.random("z", network), config.batch_size, config.nz)  # (batch_size, nz), standard normal
-    z = send(z[step.mine][part], step.run.device)
-    with torch.set_grad_enabled(network == "g" or keep):  # the discriminator's step alone needs no graph
-        fake = generator(z, step.classes[part])  # (n, C, S, S) in [-1, 1], of the classes of the real faces
-        fake = step.view(fake.float(), network, part)
+    z = send(z[step.mine], step.run.device)  # with several processes, this one's part
+    with torch.set_grad_enabled(network == "g" or step.shared):  # the discriminator's step alone needs no graph
+        fake = generator(z, step.classes)  # (n, C, S, S) in [-1, 1], of the classes of the real faces
+        fake = step.view(fake.float(), network)
     with torch.no_grad():
-        real = step.view(step.real[part], network, part)
-    step.kept = (real, fake) if keep else None
+        real = step.view(step.real, network)
+    step.kept = (real, fake) if step.shared else None
     return real, fake
 
 
-def discriminator_step(step: Step, parts: list[slice]) -> None:
-    """Take one step of the discriminator, on detached samples, since it must not move the generator.
-
-    The parts of a batch come one after another; their gradients add up to those of the whole.
-    """
+def discriminator_step(step: Step) -> None:
+    """Take one step of the discriminator, on detached samples, since it must not move the generator."""
     config, optimizer, monitor = step.run.config, step.state.d_optimizer, step.monitor
-    losses, logits = list[dict[str, Tensor]](), list[tuple[Tensor, Tensor]]()
     optimizer.zero_grad(set_to_none=True)
-    for part in parts:
-        with autocast(step.run.device, step.run.precision):
-            real, fake = draw(step, "d", part)
-            fake = fake.detach()
-            pair = discriminate_pair(step.networks.trained_discriminator, real, fake, config.d_norm == "batch")
-            d_loss = loss = discriminator_loss(config.loss, *pair)
-            if step.penalty_due:  # lazy: applied less often, so weighted up
-                penalty, slopes = weighted_penalty(step, part, real, fake, *pair)
-                loss = loss + config.penalty_every * penalty
-                losses.append(slopes)
-        (loss * (len(real.images) / len(step.real))).backward()
-        losses.append({"d_loss": d_loss})
-        logits.append(pair)
+    with autocast(step.run.device, step.run.precision):
+        real, fake = draw(step, "d")
+        fake = fake.detach()
+        logits = discriminate_pair(step.networks.trained_discriminator, real, fake, apart=config.d_norm == "batch")
+        d_loss = loss = discriminator_loss(config.loss, *logits)
+        if step.penalty_due:  # lazy: applied less often, so weighted up
+            penalty, penalties = weighted_penalty(step, real, fake, *logits)
+            loss = d_loss + config.penalty_every * penalty
+            monitor.add(**penalties)
+    loss.backward()
     optimizer.step()
-    for values in losses:
-        monitor.add(**values)
-    for pair in logits:
-        monitor.add_logits(*pair)
+    monitor.add(d_loss=d_loss)
+    monitor.add_logits(*logits)
     if config.clip:
         clip(step.state.discriminator, config.clip)
 
 
-def generator_step(step: Step, parts: list[slice]) -> None:
-    """Take one step of the generator; the frozen discriminator only passes the gradient on. `parts` are as above."""
+def generator_step(step: Step) -> None:
+    """Take one step of the generator; the frozen discriminator only passes the gradient on."""
     config, optimizer, discriminator = step.run.config, step.state.g_optimizer, step.networks.discriminator
-    losses = list[Tensor]()
     step.state.discriminator.requires_grad_(False)
     optimizer.zero_grad(set_to_none=True)
-    for part in parts:
-        with autocast(step.run.device, step.run.precision):
-            real, fake = draw(step, "g", part)
-            fake_logits, real_logits = discriminate(discriminator, fake), None
-            if config.loss in COMPARING:
-                with torch.no_grad():
-                    real_logits = discriminate(discriminator, real)
-            g_loss = generator_loss(config.loss, real_logits, fake_logits)
-            loss = g_loss + weighted_wholeness(step, part, fake.images)
-        (loss * (len(fake.images) / len(step.real))).backward()
-        losses.append(g_loss)
+    with autocast(step.run.device, step.run.precision):
+        real, fake = draw(step, "g")
+        fake_logits, real_logits = discriminate(discriminator, fake), None
+        if config.loss in COMPARING:
+            with torch.no_grad():
+                real_logits = discriminate(discriminator, real)
+        g_loss = generator_loss(config.loss, real_logits, fake_logits)
+        loss = g_loss + weighted_wholeness(step, fake.images)
+    loss.backward()
     optimizer.step()
-    for g_loss in losses:
-        step.monitor.add(g_loss=g_loss)
+    step.monitor.add(g_loss=g_loss)
     step.state.discriminator.requires_grad_(True)
 
 
@@ -185,8 +169,8 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """Run `python train.py`: begin or resume a run, train, and say what to do next."""
     if config.tensorboard:
         tensorboard_log.writer_class()  # before anything is created: the package may be missing
-    halves = discriminator_step, generator_step
-    with joined(config.gpu) as ranks, begin(config, typed, ranks, halves) as ready:
+    steps = discriminator_step, generator_step  # by which the machine is measured
+    with joined(config.gpu) as ranks, begin(config, typed, ranks, steps) as ready:
         if ready is not None:
             run_until_stopped(ready)
 

@@ -32,9 +32,8 @@ INTRODUCTION = """# Options
 
 [README](../README.md) · English · [中文](options.zh.md)
 
-`python -m benchmarks.options` makes this page from [config.py](../config.py) and [gan/presets.py](../gan/presets.py).
-`python train.py --help_all` says the same, as does `--help` of the other programs; `python train.py --help` leaves out
-the details of the recipe.
+`python -m benchmarks.options` makes this page from the programs and [gan/presets.py](../gan/presets.py).
+`python train.py --help` says the same, as does `--help` of the other programs.
 
 Write `--name=value` or `--name value`, with underscores or dashes. A switch is on with `--name`, off with `--noname`.
 An option that you type wins over its preset. A wrong option ends in one line, and nothing is done."""
@@ -47,9 +46,7 @@ def options_page() -> str:
         options = options_of(config_type)
         source = options.pop(PLAIN, None)
         parts += [f"## {program}"] if source is None else [f"## {program} SOURCE...", f"`SOURCE` is {source.meaning}"]
-        parts.append(markdown_table(config_type, [name for name, option in options.items() if not option.detail]))
-        if details := [name for name, option in options.items() if option.detail]:
-            parts += ["### Details of the recipe", markdown_table(config_type, details)]
+        parts.append(markdown_table(config_type, list(options)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -56,7 +56,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
     Raises:
         CheckpointError: a file cannot be used, or the two do not belong together.
     """
-    found: dict[str, Any] = {"arch": "dcgan"}
+    found: dict[str, Any] = {"arch": "book"}
     generator = discriminator = None
     if netg_path is not None:
         generator, kernels = read(netg_path, "netg_200.pth")
@@ -66,8 +66,8 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
                 "is it the discriminator, for --netd_path?"
             )
         found |= {"nz": kernels[0].shape[0], "ngf": kernels[-1].shape[0], "channels": kernels[-1].shape[1]}
-        found |= {"to_rgb": "book", "image_size": _image_size(kernels, kernels[-1], netg_path)}
-        found |= _widths([kernel.shape[0] for kernel in kernels[1:]])
+        found |= {"image_size": _image_size(kernels, kernels[-1], netg_path)}
+        _check_widths([kernel.shape[0] for kernel in kernels[1:]], netg_path)
     if netd_path is not None:
         discriminator, kernels = read(netd_path, "netd_200.pth")
         if kernels[0].shape[1] not in (1, 3) or kernels[-1].shape[0] != 1:
@@ -77,7 +77,7 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
             )
         normed = any(name.endswith("running_mean") for name in discriminator)
         own = {"channels": kernels[0].shape[1], "image_size": _image_size(kernels, kernels[0], netd_path)}
-        own |= _widths([kernel.shape[0] for kernel in reversed(kernels[:-1])])
+        _check_widths([kernel.shape[0] for kernel in reversed(kernels[:-1])], netd_path)
         for name, value in own.items():
             if found.get(name, value) != value:
                 raise CheckpointError(
@@ -88,10 +88,14 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
     return found, generator, discriminator
 
 
-def _widths(widths: list[int]) -> dict[str, tuple[int, ...]]:
-    """Return the channels, coarse to fine, if they are not the usual ones."""
-    usual = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
-    return {} if widths == usual else {"widths": tuple(widths)}
+def _check_widths(widths: list[int], path: Path) -> None:
+    """Raise a CheckpointError unless the channels, coarse to fine, are the book's: halved from map to map."""
+    expected = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
+    if widths != expected:
+        raise CheckpointError(
+            f"{path}: its maps have {', '.join(map(str, widths))} channels; expected those of the book's program, "
+            f"{', '.join(map(str, expected))}"
+        )
 
 
 def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:

@@ -37,9 +37,8 @@ INSTEAD_OF_WORDS = {
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
-NUMBERS = tuple[int, ...]
 PLAIN = "sources"  # the field for words that are not options, which are paths
-PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT", NUMBERS: "INT,INT,..."}
+PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT"}
 
 
 def command_line(
@@ -63,10 +62,9 @@ def command_line(
     argv = sys.argv[1:] if argv is None else argv
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
-        if asked := {"--help", "-h", "--help_all", "--help-all"} & set(argv):
+        if {"--help", "-h"} & set(argv):
             if speaks:
-                whole = any("all" in word for word in asked)
-                show(help_text(config_type, program, shutil.get_terminal_size().columns, whole))
+                show(help_text(config_type, program, shutil.get_terminal_size().columns))
             return
         typed = parse(config_type, argv)
         config = resolve(config_type, typed)
@@ -93,8 +91,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"got {odd!r}; if it has a path in quotation marks that ends in a backslash, leave that out")
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
-    detailed = any(option.detail for option in options_of(config_type).values())
-    check_words(argv, hints, "--help_all" if detailed else "--help")
+    check_words(argv, hints)
     words: list[Path] = []
 
     def command(*stray: str, **options: str) -> dict[str, str]:
@@ -117,7 +114,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     return {PLAIN: tuple(words), **typed} if words else typed
 
 
-def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> None:
+def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     """Reject words that fire would accept: repeated, unknown and valueless options, single dashes, its own separators.
 
     Raises:
@@ -131,7 +128,7 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any], listing: str) -> 
             continue
         typed, equals, _ = word.partition("=")
         bare = not equals and looks_like_option(following)
-        name, negated = find_option(typed, hints, listing)
+        name, negated = find_option(typed, hints)
         if negated and not bare:
             raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
         if bare and without_none(hints[name]) is not bool and name not in MAY_BE_BARE:
@@ -146,11 +143,11 @@ def looks_like_option(word: str) -> bool:
     return re.match("--|-[a-zA-Z]", word) is not None
 
 
-def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str, bool]:
+def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
     """Find the field of a typed option, given with its dashes; also return whether it is the `--no` form.
 
     Raises:
-        ConfigError: there is no such option; the message names the nearest, or `listing`, the option that lists all.
+        ConfigError: there is no such option; the message names the nearest, or --help.
     """
     fields = {name: (name, False) for name in hints}
     fields |= {alias: (name, False) for alias, name in ALIASES.items() if name in hints}
@@ -161,7 +158,7 @@ def find_option(typed: str, hints: Mapping[str, Any], listing: str) -> tuple[str
     word = typed.lstrip("-").replace("-", "_").lower()
     meant = [name for name in MEANT.get(word, ()) if name in fields]
     near = meant or difflib.get_close_matches(word, fields, n=1)
-    what = f"did you mean {' or '.join(f'--{name}' for name in near)}?" if near else f"{listing} lists them all"
+    what = f"did you mean {' or '.join(f'--{name}' for name in near)}?" if near else "--help lists them all"
     raise ConfigError(f"unknown option {typed}; {what}")
 
 
@@ -171,7 +168,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
     Args:
         name: the option, for the error message.
         text: the value as typed. `None` unsets an option that may be unset.
-        hint: bool, int, float, str, Path, a tuple of int, a Literal of strings, or one of these `| None`.
+        hint: bool, int, float, str, Path, a Literal of strings, or one of these `| None`.
 
     Raises:
         ConfigError: the value is empty or does not fit.
@@ -193,10 +190,6 @@ def convert(name: str, text: str, hint: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"--{name}: expected True or False; {got}")
         return text.lower() == "true"
-    if kind == NUMBERS:
-        if not re.fullmatch(r"\d{1,18}( ?, ?\d{1,18})*", bare := text.strip("()[] ")):
-            raise ConfigError(f"--{name}: expected whole numbers with commas between them, as 64,32; {got}")
-        return tuple(int(number) for number in bare.split(","))
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
@@ -228,11 +221,8 @@ def types_of(config_type: type) -> dict[str, Any]:
     return {name: hints[name] for name in options_of(config_type)}
 
 
-def help_text(config_type: type, program: str, width: int, whole: bool = False) -> str:
-    """Format the help for `width` columns: usage, purpose, options with their types, meanings and defaults, examples.
-
-    Unless `whole`, leave out the details of the recipe.
-    """
+def help_text(config_type: type, program: str, width: int) -> str:
+    """Format the help for `width` columns: usage, purpose, each option with type, meaning and default, examples."""
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8
     hints, options = types_of(config_type), options_of(config_type)
@@ -252,16 +242,12 @@ def help_text(config_type: type, program: str, width: int, whole: bool = False) 
         entry("SOURCE", options[PLAIN].meaning)
         lines.append("")
     lines.append("options:")
-    shown = [name for name, option in options.items() if name != PLAIN and (whole or not option.detail)]
-    for name in shown:
+    for name in [name for name in options if name != PLAIN]:
         value = placeholder(hints[name])
         head = f"--{name}[={value}]" if name in MAY_BE_BARE else f"--{name}={value}"
         head = f"--[no]{name}" if without_none(hints[name]) is bool else head
         entry(head, f"{options[name].meaning} {default_text(config_type, name)}".strip())
-    left_out = len(options) - len(shown) - (PLAIN in hints)
     entry("--help, -h", "show this text.")
-    if left_out:
-        entry("--help_all", f"show it with {left_out} more options, the details of the recipe.")
     lines += ["", "examples:", *(f"  python {program} {words}" for words in getattr(config_type, "examples", ()))]
     return "\n".join(lines)
 

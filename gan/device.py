@@ -264,6 +264,17 @@ def enough_memory(otherwise: str) -> Iterator[None]:
         raise ConfigError(otherwise) from error
 
 
+@contextlib.contextmanager
+def skipping(what: str, say: Callable[[str], object] = print) -> Iterator[None]:
+    """Skip the rest of the block if memory runs out between training steps, and say that `what` was skipped."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        say(f"out of memory: {what} skipped, training continues")
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Return whether `error` says that a device, including the CPU, is out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, pad, relu6
+from torch.nn.functional import conv2d, interpolate, pad, relu6
 
 from config import CheckpointError, ConfigError
 
@@ -23,6 +24,8 @@ USES = {"lite0": "through which the discriminator and the score of eyes see", "l
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of each stage's first block (Tan and Le 2019, table 1); the other blocks have 1
 EPSILON = 1e-3  # of BatchNorm
+SCALES = 10.2, 9.1, 7.4  # divisors of lite0's maps of 1/4, 1/8 and 1/16 of the size: their RMS over anime faces
+MIXED = 48, 64, 112  # channels of those maps after `Mixing`
 
 
 class Conv(nn.Conv2d):
@@ -117,6 +120,32 @@ class Lite(nn.Module):
                 maps.append(x)
             x = found
         return [*maps, x]
+
+
+class Mixing(nn.Module):
+    """Fixed random mixing of feature maps, both across channels and of each map with the deeper ones.
+
+    Without it the heads would rely on the few most discriminative channels. With it they must use all, and fine
+    positions are seen in context (Sauer et al. 2021, section 3.2). `widths` are the channels of the maps, finest first,
+    each map twice the size of the next; `mixed` are the channels after mixing.
+    """
+
+    def __init__(self, widths: Sequence[int], mixed: Sequence[int]) -> None:
+        super().__init__()
+        pairs = zip(widths, mixed, strict=True)
+        across = [nn.Conv2d(width, wider, 1, bias=False) for width, wider in pairs]
+        down = [nn.Conv2d(deeper, finer, 3, 1, 1, bias=False) for finer, deeper in pairwise(mixed)]
+        for conv in across + down:
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="linear")
+        self.across, self.down = nn.ModuleList(across), nn.ModuleList(down)
+
+    def forward(self, maps: list[Tensor]) -> list[Tensor]:
+        """Mix maps: (N, C, R, R) -> (N, D, R, R)."""
+        mixed = [conv(features) for conv, features in zip(self.across, maps, strict=True)]
+        for i in reversed(range(len(self.down))):
+            around = interpolate(self.down[i](mixed[i + 1]), scale_factor=2, mode="bilinear")
+            mixed[i] = (mixed[i] + around) * 0.5**0.5
+        return mixed
 
 
 def load(name: str, depths: int = 5) -> Lite:

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import CheckpointError
 from gan import images, latent
 from gan.data.batches import Batches
-from gan.device import autocast, free_memory, out_of_memory
+from gan.device import autocast, skipping
 from gan.files import as_word, printable
 from gan.images import to_pixels
 from gan.quality.evaluation import Evaluator
@@ -57,25 +56,21 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
     now = seen // config.eval_images > (seen - config.batch_size) // config.eval_images
     if not (now or state.finished) or not state.is_finite():
         return {}
-    since = time.perf_counter()
-    try:
+    since, found = time.perf_counter(), dict[str, float]()
+    with skipping(f"measurement at {seen:,} images", monitor.say):
         if not (state.finished and evaluated_last(config, evaluator)):
             times = evaluator.least, evaluator.cost  # to know the cost may itself take seconds
             if not all(monitor.may_measure(seconds()) for seconds in times):
+                monitor.measured(since)
                 return {}
         averaged(run, state)
         found = evaluator.measure()
         took = time.perf_counter() - since
         counted = monitor.awake("measurement", took)
         since, evaluator.seconds = since + took - counted, min(evaluator.seconds, counted)
-    except (RuntimeError, MemoryError) as error:
-        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # LinAlgError: the samples may be degenerate
-            raise
-        monitor.say(f"quality could not be measured at {seen:,} images ({error}); training goes on")
-        return {}
-    finally:
-        monitor.measured(since)
-    keep_best(run, state, evaluator, monitor, found)
+    monitor.measured(since)
+    if found:
+        keep_best(run, state, evaluator, monitor, found)
     return found
 
 
@@ -105,29 +100,21 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     """
     if not run.config.plot_every:
         return
-    since = time.perf_counter()
-    try:
+    since, faces = time.perf_counter(), None
+    with skipping(f"preview of step {state.step}", monitor.say):
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):
             faces, codes = samples(run, average, *run.classes.previews())
             if probe is not None:
+                faces_apart = faces
                 if run.classes.vocabulary:  # the rows of the grid share their latents
                     faces_apart, codes = samples(run, average, range(BATCH), run.classes.of_seeds(range(BATCH)))
-                else:
-                    faces_apart = faces
                 state.discriminator.eval()  # so that BatchNorm does not learn from these batches
                 monitor.note(**probe(faces_apart.float(), state.discriminator, codes))
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        monitor.say(
-            f"no memory is left for the preview of step {state.step}; training goes on, and the next one is tried"
-        )
-        return
-    finally:
-        state.discriminator.train()
-    rows = [printable(run.classes.vocabulary[0][code]) for code in run.classes.previewed()]
-    monitor.preview(state.step, to_pixels(faces), since, rows)
+    state.discriminator.train()
+    if faces is not None:
+        rows = [printable(run.classes.vocabulary[0][code]) for code in run.classes.previewed()]
+        monitor.preview(state.step, to_pixels(faces), since, rows)
 
 
 def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -152,13 +139,7 @@ def _estimate_statistics(run: Run, state: TrainingState) -> None:
         codes = torch.from_numpy(run.classes.draw(random, STATISTICS_BATCH))
         latents.append(state.ema.conditioned(z.to(run.device), codes.to(run.device)).detach())
     with autocast(run.device, run.precision):
-        try:
-            return ema.estimate_statistics(state.ema, latents)
-        except (RuntimeError, MemoryError) as error:  # training may have left little memory free
-            if not out_of_memory(error):
-                raise
-        free_memory(run.device)  # outside, where the error no longer holds what was computed
-        ema.estimate_statistics(state.ema, [part for z in latents for part in z.split(STATISTICS_BATCH // 8)])
+        ema.estimate_statistics(state.ema, latents)
 
 
 def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = False, ending: bool = False) -> bool:
@@ -172,12 +153,8 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     Raises:
         CheckpointError: the last save of a run failed. The message says where else the state was saved.
     """
-    try:
+    with skipping("the averaged generator's new BatchNorm statistics", monitor.say):
         averaged(run, state)
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        monitor.say("no memory is left for the averaged generator's BatchNorm statistics; its earlier ones are saved")
     lost = None
     try:
         if numbered:  # first: a run killed before latest.pt is written resumes before this step, and saves both again

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
-
 from config import TrainConfig
-from gan.device import out_of_memory
+from gan.device import skipping
 from gan.quality.evaluation import Evaluator
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
@@ -50,10 +48,9 @@ def evaluated_last(config: TrainConfig, evaluator: Evaluator) -> bool:
     """
     if config.budget is None:
         return evaluator.best is not None
-    try:
+    cost = math.inf
+    with skipping("the estimate of a measurement"):
         cost = evaluator.cost()
-    except (RuntimeError, MemoryError) as error:
-        if not (out_of_memory(error) or isinstance(error, LinAlgError)):  # LinAlgError: the samples may be degenerate
-            raise
-        cost = evaluator.seconds = math.inf
+    if cost == math.inf:
+        evaluator.seconds = cost
     return cost <= (30 if evaluator.best is not None else 12) * config.budget

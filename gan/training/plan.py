@@ -15,7 +15,7 @@ from config import Precision, TrainConfig
 from gan.device import free_memory, layout, out_of_memory
 from gan.presets import PLANS, Plan
 from gan.training.run import Run, TrainingState
-from gan.training.step import Halves, Step, WrappedNetworks
+from gan.training.step import Step, Steps, WrappedNetworks
 from gan.watching.monitor import Monitor
 
 MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # seconds to measure the machine, and the largest share of a budget for it
@@ -28,9 +28,9 @@ NEVER = 2**62  # value of `penalty_every` for no penalties at all
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The two halves of a step, the device and the precision with which a run is trained."""
+    """The steps of both networks, the device and the precision with which a run is trained."""
 
-    halves: Halves
+    steps: Steps
     device: torch.device
     precision: Precision
     world: int = 1  # number of processes that share the work, each on a device like this one
@@ -49,11 +49,11 @@ class Chosen:
 def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seconds: float, faces: int) -> Chosen:
     """Choose options for the `seconds` left of a budget, by how many images this machine can process in that time."""
     spent = min(MEASURED_SECONDS, MEASURED_SHARE * seconds)
-    rate = TRAINING_SHARE * machine.world * _rate_that_fits(config, machine, spent)
+    rate = TRAINING_SHARE * machine.world * images_per_second(config, machine, spent)
     for plan in reversed([plan for plan in PLANS if plan.least_images <= rate * seconds]):
         own = {name: value for name, value in plan.options.items() if name not in typed}
-        if config.widths:  # they replace ngf and ndf
-            own = {name: value for name, value in own.items() if name not in ("ngf", "ndf")}
+        if config.arch == "book":  # which has no such block
+            own.pop("fine", None)
         chosen = dataclasses.replace(config, **own)
         if not own:
             return Chosen(plan, config, rate, rate * seconds)
@@ -68,18 +68,6 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
                 raise
         free_memory(machine.device)
     raise AssertionError("the first row of the table changes nothing and takes any machine")
-
-
-def _rate_that_fits(config: TrainConfig, machine: Machine, seconds: float) -> float:
-    """Measure images/s, halving the batch while memory runs out, since training would then split batches too."""
-    while True:
-        try:
-            return images_per_second(config, machine, seconds)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error) or config.batch_size < 4 or config.batch_size % (2 * machine.world):
-                raise
-        free_memory(machine.device)
-        config = dataclasses.replace(config, batch_size=config.batch_size // 2)
 
 
 def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | None:
@@ -121,8 +109,8 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float, com
         since = time.perf_counter()
         state.step += 1
         step = Step(run, state, networks, monitor, real, classes)
-        for half in machine.halves:
-            half(step, [slice(0, n)])
+        for take in machine.steps:
+            take(step)
         monitor.means()  # waits for the device
         took.append(time.perf_counter() - since)
     return n / statistics.median(took[1:])  # the first step is slower

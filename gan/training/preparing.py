@@ -20,7 +20,7 @@ from gan import checkpoint, latent
 from gan.command_line import show
 from gan.data import labels, torchvision_data
 from gan.data.faces import Pack, has_faces
-from gan.device import describe, free_memory, out_of_memory
+from gan.device import describe, free_memory
 from gan.files import as_word
 from gan.images import PREVIEWS, load_picture
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE
@@ -141,8 +141,8 @@ def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool |
     That is `whole`, and the metric that decides best.pt: damage for anime faces, FD for others.
     """
     own = dict[str, Any]()
-    if config.eval_metric is None and config.eval_images and len(faces.pack.pixels) >= LEAST:
-        own["eval_metric"] = BY_DAMAGE if known() else "fd"
+    if config.eval_images and len(faces.pack.pixels) >= LEAST:
+        own["best_by"] = BY_DAMAGE if known() else "fd"
     if config.whole is None:
         own["whole"] = float(bool(known()))
         if own["whole"]:
@@ -219,15 +219,10 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
     if before is not None:
         return before
     images = config.epochs * faces
-    try:
-        if config.budget is not None:
-            left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-            images = min(images, left * plan.images_per_second(config, machine, 1.0))
-        saved = plan.compile_pays(config, machine, images)
-    except (RuntimeError, MemoryError) as error:  # training then splits the batch into parts
-        if not out_of_memory(error):
-            raise
-        saved = None
+    if config.budget is not None:
+        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+        images = min(images, left * plan.images_per_second(config, machine, 1.0))
+    saved = plan.compile_pays(config, machine, images)
     free_memory(machine.device)  # used by the networks that were measured
     if saved is not None:
         show(f"the networks are compiled: {saved}")
@@ -284,10 +279,10 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
         if state.step and path.is_file():  # the folder of a new run may turn out to belong to another
             found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
     extractor = features.measuring(run.device, before=found.get("features"))
-    best = found if found.get("features") == extractor.name and config.kept_by in found else None
+    best = found if found.get("features") == extractor.name and config.best_by in found else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
-    return Evaluator(*of, extractor, sampler, config.kept_by, best, 0 if best else state.step * config.batch_size)
+    return Evaluator(*of, extractor, sampler, config.best_by, best, 0 if best else state.step * config.batch_size)
 
 
 def open_probe(faces: Faces) -> health.Probe:
@@ -309,7 +304,8 @@ def opened_outputs(run: Run, samples: Path) -> list[Output]:
     outputs.append(run_report.RunReport(run.folder, options, samples))
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
-        page, where = visdom_page.open_page(config.vis_server, config.vis_port, env, name, options)
+        address, _, port = config.vis_server.rstrip("/").rpartition(":")
+        page, where = visdom_page.open_page(address, int(port), env, name, options)
         show(where)
         if page is not None:
             outputs.append(page)
@@ -338,7 +334,7 @@ def summary(run: Run, state: TrainingState, monitor: Monitor, samples: Path) -> 
         if not (folder / "best.pt").is_file():
             raise CheckpointError("there is none")
         best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"), hint=False)
-        found = health.in_words(best["evaluation"], config.kept_by)
+        found = health.in_words(best["evaluation"], config.best_by)
         lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
     except CheckpointError:
         why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"

@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from torch import nn
 
-from config import D_ENCODER, CheckpointError, Precision, TrainConfig, Vocabulary
+from config import CheckpointError, Precision, TrainConfig, Vocabulary
 from gan import book_weights, checkpoint
 from gan.classes import NONE, Classes
 from gan.device import adam, describe, lay_out, place
-from gan.encoder import Encoder
+from gan.encoder import frozen
 from gan.files import write_text
-from gan.quality.features import shipped
 from gan.training import ema
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
@@ -60,7 +60,9 @@ class TrainingState:
         self.cycle, self.finished = Cycle(), False
         self.generator = place(Generator(config.model), device)
         self.discriminator = place(Discriminator(config.model), device)
-        self.discriminator.freeze(config.freeze)
+        convs = [layer for layer in self.discriminator.main if isinstance(layer, nn.Conv2d)]
+        for conv in convs[: config.freeze]:  # Mo et al. 2020, "Freeze the discriminator"
+            frozen(conv)
         self.ema = ema.average_of(self.generator)
         betas, self.rates = (config.beta1, config.beta2), (config.lr1, config.lr2)
         self.g_optimizer = adam(self.generator.parameters(), config.lr1, betas, device)
@@ -95,8 +97,7 @@ class TrainingState:
         for optimizer in (self.g_optimizer, self.d_optimizer):
             lay_out(optimizer)
         self.step, self.retries, self.estimated_at = content["step"], content["retries"], -1
-        cycle = content.get("cycle", content.get("leg", {}))  # `leg`: its former name; older ones have neither
-        self.cycle, self.finished = Cycle(**cycle), content.get("finished", False)
+        self.cycle, self.finished = Cycle(**content["cycle"]), content["finished"]
 
     def begin_cycle(self, seconds: float) -> None:
         """Begin a new cycle, which extends the run, after `seconds` of training."""
@@ -110,12 +111,6 @@ class TrainingState:
         """
         vocabulary: Vocabulary = ()
         if config.init is None:
-            projected = self.discriminator.projected
-            if projected is not None and config.d_encoder == "faces":  # which comes with the program
-                use = "is what the discriminator sees through"
-                content = shipped(D_ENCODER, "encoder", "scales", use=use, without="--noprojected")
-                checkpoint.load_weights(Encoder(), content["encoder"], "encoder", D_ENCODER)
-                projected.load(content["encoder"], content["scales"])
             _, generator, discriminator = book_weights.networks(config.netg_path, config.netd_path)
             given: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "ema": generator}
             paths = config.netg_path, config.netd_path, config.netg_path

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from config import BEFORE, CHANGEABLE_ON_RESUME, RUNS, CheckpointError, ConfigError, ModelConfig, TrainConfig, restore
+from config import CHANGEABLE_ON_RESUME, RUNS, CheckpointError, ConfigError, ModelConfig, TrainConfig, restore
 from gan import book_weights, checkpoint, images
 from gan.command_line import BARE
 from gan.files import LEFT, as_word, replacing
@@ -93,12 +93,9 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         own = {field.name for field in dataclasses.fields(ModelConfig)}
         found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
-        found = {**BEFORE, **found}
         given = str(path)
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
-        own = ("growth", "up", "blocks", "modulated", "lean") if config.netg_path else ("growth",)
-        found |= {name: BEFORE[name] for name in own}
         found |= {"projected": False} if config.netd_path else {}
         given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
     for name, value in found.items():
@@ -106,14 +103,10 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
     if found.get("d_norm") == "batch" and config.penalty != "none":
         raise ConfigError(
-            f"the discriminator in {given} has BatchNorm, which mixes the batch, and --penalty={config.penalty} needs "
-            "logits that depend on their own image alone; add --preset=book, or --penalty=none"
+            f"the discriminator in {given} has BatchNorm, which mixes the batch, and the gradient penalty of "
+            f"--preset={config.preset} needs logits that depend on their own image alone; add --preset=book"
         )
-    if found.get("d_encoder") == "faces" and "head_penalty" not in typed:
-        found["head_penalty"] = 0.0  # the default was chosen for the other encoder
-    config = dataclasses.replace(config, **found)
-    config.check_networks()
-    return config
+    return dataclasses.replace(config, **found)
 
 
 def keep_later(path: Path, step: int, samples: Path) -> None:

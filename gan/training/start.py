@@ -27,7 +27,7 @@ from gan.training.preparing import Faces
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.sittings import checkpoint_to_resume, keep_later, run_lock
-from gan.training.step import Halves
+from gan.training.step import Steps
 from gan.watching.health import Probe
 
 
@@ -45,10 +45,10 @@ class Ready:
 
 
 @contextlib.contextmanager
-def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: Halves) -> Iterator[Ready | None]:
+def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: Steps) -> Iterator[Ready | None]:
     """Begin or resume a run, and lock its folder against other processes until the end.
 
-    Typed options take precedence over chosen ones. The two halves of a step serve to measure the machine.
+    Typed options take precedence over chosen ones. The machine is measured by `steps`.
 
     Yields:
         The run; None if it has already finished.
@@ -75,7 +75,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, halves: H
             vocabulary, codes = ranks.broadcast(found) or ((), None)
             faces = dataclasses.replace(faces, codes=codes)
             config = dataclasses.replace(config, vocabulary=vocabulary)
-            config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, halves, since)
+            config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, steps, since)
             classes = NONE if codes is None else Classes.of(vocabulary, codes[faces.training])
             of_faces = faces.describe(), ranks, compiled, faces.chosen, codes, classes
             run = Run(folder, config, device, precision, *of_faces)
@@ -139,7 +139,7 @@ def choose_options(
     faces: Faces,
     ranks: Ranks,
     device: torch.device,
-    halves: Halves,
+    steps: Steps,
     since: float,
 ) -> tuple[TrainConfig, Precision, bool]:
     """Return config, precision and whether to compile.
@@ -159,7 +159,7 @@ def choose_options(
         precision = choose_precision(config.precision, device)  # this GPU may not be the one of before
     if config.precision == "auto" and any(ranks.all_reduce_max(precision == "fp32")):  # on another GPU of this run
         precision = "fp32"
-    machine = plan.Machine(halves, device, precision, ranks.world)
+    machine = plan.Machine(steps, device, precision, ranks.world)
     known = functools.cache(lambda: preparing.anime(config, faces, device))
     if ranks.first:
         config = preparing.suited_to_kind(config, faces, known)
@@ -209,7 +209,8 @@ def in_words(error: Exception, config: TrainConfig, device: torch.device) -> Con
         return ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile")
     if not out_of_memory(error):
         return None
+    smaller = f"--batch_size={config.batch_size // 2}" if config.batch_size > 3 else "a smaller --ngf and --ndf"
     return ConfigError(
-        f"out of memory on {describe(device)}: lower --batch_size (now {config.batch_size}), or "
-        f"{'--widths' if config.widths else f'--ngf ({config.ngf}) and --ndf ({config.ndf})'} for smaller networks"
+        f"out of memory on {describe(device)}: a step of {config.batch_size} faces does not fit; start again with "
+        f"{smaller}"
     )

@@ -97,26 +97,18 @@ class Step:
         own = "" if network is None else "d_" if self.shared else f"{network}_"
         return latent.stream(self.run.config.seed, self.state.step, own + purpose, self.state.retries)
 
-    def view(self, images: Tensor, network: Network, part: slice) -> View:
-        """Augment and encode part of the batch for the step of `network`, real and generated faces alike."""
+    def view(self, images: Tensor, network: Network) -> View:
+        """Augment and encode images for the step of `network`, real and generated faces alike."""
         config = self.run.config
         moves = draw_moves(
             self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour
         )
-        images = augment(images, moves.of(self.mine).of(part))
-        return View(images, self.networks.encode(images), self.classes[part])
-
-    def take(self, part: slice) -> tuple[View, View] | None:
-        """Return the kept views, if any, and forget them.
-
-        For a part of a batch that is None: a batch in parts has no memory for them and is generated again.
-        """
-        kept, self.kept = self.kept, None
-        return kept if part == slice(0, len(self.real)) else None
+        images = augment(images, moves.of(self.mine))
+        return View(images, self.networks.encode(images), self.classes)
 
 
-Half = Callable[[Step, list[slice]], None]  # one network's half of a step, on the parts of a batch
-Halves = tuple[Half, Half]  # the discriminator's and the generator's, in the order in which they are taken
+StepFunction = Callable[[Step], None]  # one network's step
+Steps = tuple[StepFunction, StepFunction]  # the discriminator's and the generator's, in this order
 
 
 def discriminate_pair(
@@ -142,8 +134,8 @@ def discriminate(discriminator: Callable[[Tensor, list[Tensor], Tensor], Tensor]
     return discriminator(view.images, view.features, view.classes)
 
 
-def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
-    """Return the generator's penalty for samples (n, C, S, S) of a part of the batch that do not look whole, a scalar.
+def weighted_wholeness(step: Step, fake: Tensor) -> Tensor:
+    """Return the generator's penalty for samples (n, C, S, S) that do not look whole, a scalar.
 
     So that it is not met by details that only one view shows, faces are moved a little and half of them mirrored.
     """
@@ -153,7 +145,7 @@ def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
     random = step.random("whole", "g")
     far = config.image_size // 32
     down, right = random.integers(0, 2 * far + 1, 2)
-    mirrored = send(torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine][part], fake.device)
+    mirrored = send(torch.from_numpy(random.random(config.batch_size) < 0.5)[step.mine], fake.device)
     padded = pad(fake, (far, far, far, far), mode="reflect")
     faces = padded[..., down : down + config.image_size, right : right + config.image_size]
     faces = torch.where(mirrored[:, None, None, None], faces.flip(3), faces)
@@ -161,34 +153,35 @@ def weighted_wholeness(step: Step, part: slice, fake: Tensor) -> Tensor:
 
 
 def weighted_penalty(
-    step: Step, part: slice, real: View, fake: View, real_logits: Tensor, fake_logits: Tensor
+    step: Step, real: View, fake: View, real_logits: Tensor, fake_logits: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the discriminator's gradient penalty: that of its own layers at images, and of its heads at features.
 
-    It is taken at the real and the detached generated faces of a part of the batch, whose logits come with their graph.
+    It is taken at the real and the detached generated faces, whose logits come with their graph.
 
     Returns:
         The weighted sum, a scalar, and the penalties by their names in log.jsonl.
     """
     config, discriminator = step.run.config, step.state.discriminator
-    (noise,) = _penalty_noise(step, "penalty", [real.images], part)
-    plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
+    (noise,) = _penalty_noise(step, "penalty", [real.images])
+    plain = real_logits[:, 0, 0], fake_logits[:, 0, 0]
     of_images = functools.partial(discriminator.plain, codes=real.classes)  # the same for generated faces
     found = losses.gradient_penalties(config.penalty, of_images, real.images, plain[0], fake.images, plain[1], noise)
     total = config.penalty_weight * sum(found.values(), torch.zeros(()))
     if discriminator.projected is not None and config.head_penalty:
-        head_noise = _penalty_noise(step, "head_penalty", real.features, part)
+        head_noise = _penalty_noise(step, "head_penalty", real.features)
+        heads = discriminator.projected.conditioned(real.classes)
         maps = real.features, real_logits[:, 1:], fake.features, fake_logits[:, 1:]
-        of_heads = losses.head_penalties(config.penalty, discriminator.heads(real.classes), *maps, head_noise)
+        of_heads = losses.head_penalties(config.penalty, heads, *maps, head_noise)
         total, found = total + config.head_penalty * sum(of_heads.values()), {**found, **of_heads}
     return total, found
 
 
-def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor], part: slice) -> list[Tensor | None]:
-    """Draw the noise of the gradient penalties for a part of the batch; `like` are tensors (n, ...)."""
+def _penalty_noise(step: Step, purpose: str, like: Sequence[Tensor]) -> list[Tensor]:
+    """Draw the noise of the gradient penalties; `like` are tensors (n, ...)."""
     source = torch.Generator(step.run.device).manual_seed(int(step.random(purpose).integers(2**31)))
-    drawn = [losses.penalty_noise(step.run.config.penalty, one, step.run.config.batch_size, source) for one in like]
-    return [None if noise is None else noise[step.mine][part] for noise in drawn]
+    n, penalty = step.run.config.batch_size, step.run.config.penalty
+    return [losses.penalty_noise(penalty, one, n, source)[step.mine] for one in like]
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ RESTLESS = 0.6  # samples oscillate if `drift` is at least this three times in a
 NOISE = 0.03  # relative noise of a metric
 STALE, STALE_SHARE = 3, 1.4  # stalled: that many measurements and that factor in images seen since the last progress
 
-KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd", "coverage", "kid_x1000", "swd_x1000")
+KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd")
 """The metrics that may select best.pt, in display order."""
 
 THUMBNAIL = 8  # `variety` and `drift` compare the means of this many parts per side of a face
@@ -263,8 +263,8 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
     Damage is blind to variety, so its improvement counts only while FD stays close to its minimum; FD's counts as well.
     """
-    found = _progress(curves, config.kept_by, config, folder, finished)
-    if config.kept_by != BY_DAMAGE or found is None:
+    found = _progress(curves, config.best_by, config, folder, finished)
+    if config.best_by != BY_DAMAGE or found is None:
         return found
     by_fd, fd = _progress(curves, "fd", config, folder, finished), curves.column("fd")[1]
     if found.kind == "improving":
