@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import ConfigError, Precision
 
@@ -266,13 +267,17 @@ def enough_memory(otherwise: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def skipping(what: str, say: Callable[[str], object] = print) -> Iterator[None]:
-    """Skip the rest of the block if memory runs out between training steps, and say that `what` was skipped."""
+    """Skip the rest of the block, between training steps, if memory runs out or an algorithm does not converge.
+
+    `say` is told that `what` was skipped, and why.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        diverged = isinstance(error, LinAlgError)  # samples that are all alike are degenerate
+        if not diverged and not out_of_memory(error):
             raise
-        say(f"out of memory: {what} skipped, training continues")
+        say(f"{error if diverged else 'out of memory'}: {what} skipped, training continues")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -170,9 +170,7 @@ def write_knowing() -> Callable[..., None]:
     from model import Discriminator, Generator
 
     kinds = (("hair", "blue", "red"), ("mood", "calm", "wild"))
-    model = ModelConfig(
-        arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim", vocabulary=kinds
-    )
+    model = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", vocabulary=kinds)
 
     def write(path: Path, seed: int = 0) -> None:
         torch.manual_seed(seed)

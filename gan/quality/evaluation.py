@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import REFERENCE
+from config import REFERENCE, Metric
 from gan import checkpoint
 from gan.data.faces import Pack
 from gan.encoder import SIZE
@@ -24,7 +24,7 @@ from gan.latent import stream
 from gan.quality import features, metrics
 from gan.quality.features import Extractor
 from gan.quality.sampling import BATCH, Sampler
-from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS
+from gan.watching.curves import ALIKE, BY_DAMAGE, DAMAGE_NOISE, DAMAGE_OF_FACES
 
 LEAST = 50  # minimum number of faces of each kind for a measurement
 MOST_FACES = 2000  # maximum number of samples, and of real faces, measured during training
@@ -98,7 +98,7 @@ class RealStatistics:
     spectrum: Tensor  # (R,)
 
     @classmethod
-    def of(cls, faces: FaceSet) -> RealStatistics:
+    def from_faces(cls, faces: FaceSet) -> RealStatistics:
         """Compute the statistics of a set of real faces."""
         textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
         return cls(faces.features, textures, faces.spectrum)
@@ -173,7 +173,7 @@ class Evaluator:
 
     The real faces are held-out faces and, if these are too few, some training faces; both are given as indices into the
     pack. The sampler generates in the precision of the training, and its BatchNorm statistics must fit the weights.
-    `metric` is the name in METRICS of the metric that selects the best checkpoint; `best` has the best metrics so far.
+    `metric` selects the best checkpoint; `best` has the best metrics so far.
     Metrics measured before `since` images were seen may be of another extractor, and do not compare.
     """
 
@@ -184,7 +184,7 @@ class Evaluator:
         held_out: np.ndarray,
         extractor: Extractor,
         sampler: Sampler,
-        metric: str,
+        metric: Metric,
         best: Mapping[str, float] | None = None,
         since: int = 0,
     ) -> None:
@@ -196,7 +196,7 @@ class Evaluator:
     @functools.cached_property
     def reals(self) -> RealStatistics:
         """Return the statistics of the real faces."""
-        return RealStatistics.of(of_pack(self.pack, self.chosen, self.extractor, damage=False))
+        return RealStatistics.from_faces(of_pack(self.pack, self.chosen, self.extractor, damage=False))
 
     def least(self) -> float:
         """Return seconds that `cost` does not fall below, without the seconds that its estimate takes."""
@@ -215,7 +215,9 @@ class Evaluator:
             list(self.sampler.faces([0]))
             generating = timeit(lambda: list(self.sampler.faces(range(BATCH))), number=1) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = timeit(lambda: RealStatistics.of(few).measure(few), number=1)  # constant, however few the faces
+            least = timeit(
+                lambda: RealStatistics.from_faces(few).measure(few), number=1
+            )  # constant, however few the faces
             self.seconds = max(least, self.least()) + (measuring + generating) * len(self.chosen)
         return self.seconds
 
@@ -234,23 +236,20 @@ class Evaluator:
         whose FD is close to the lowest so far; `fds` has the FDs of the run that compare. Less damage than real faces
         have is no better than theirs; FD decides then.
         """
-        best, decides = self.best, {self.metric, "fd"} if self.metric == BY_DAMAGE else {self.metric}
-        if not all(math.isfinite(found[name]) for name in decides):
+        best = self.best
+        if not all(math.isfinite(found[name]) for name in (self.metric, "fd")):
             return False
-        if best is not None:
-            measure = METRICS[self.metric]
-            sign = 1 if measure.better == "lower" else -1
-            better = sign * found[self.metric] < sign * best[self.metric]
-            if self.metric == BY_DAMAGE:
-                least = measure.perfect + measure.noise
-                ours, theirs = ((max(one[BY_DAMAGE], least), one["fd"]) for one in (found, best))
-                better = ours < theirs
-                limit = ALIKE * min(found["fd"], best["fd"], *fds)
-                better = found["fd"] <= limit and (better or best["fd"] > limit)
-            if not better:
-                return False
-        self.best = dict(found)
-        return True
+        if best is None:
+            better = True
+        elif self.metric == "fd":
+            better = found["fd"] < best["fd"]
+        else:
+            least, limit = DAMAGE_OF_FACES + DAMAGE_NOISE, ALIKE * min(found["fd"], best["fd"], *fds)
+            ours, theirs = ((max(one[BY_DAMAGE], least), one["fd"]) for one in (found, best))
+            better = found["fd"] <= limit and (ours < theirs or best["fd"] > limit)
+        if better:
+            self.best = dict(found)
+        return better
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,9 +299,9 @@ def of_pack(
 ) -> FaceSet:
     """Measure some faces of a pack, with features cached beside the pack. Without `damage`, damage is set to 0."""
     known = features.of_pack(extractor, pack, indices, done)
-    lots = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
+    chunks = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
-    return face_set((pack.pixels[lot] for lot in lots), lambda _: next(wanted), look, len(indices))
+    return face_set((pack.pixels[chunk] for chunk in chunks), lambda _: next(wanted), look, len(indices))
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -327,7 +326,7 @@ class Reference:
 
 def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
     """Write the statistics of two sets of real faces."""
-    reals = RealStatistics.of(first)
+    reals = RealStatistics.from_faces(first)
     levels = {size: vars(t) | {"quantiles": t.quantiles.half()} for size, t in reals.textures.items()}
     both = torch.cat([first.features, second.features])
     least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # steps of about a 40th of a deviation

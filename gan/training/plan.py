@@ -95,8 +95,8 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float, com
 
     Measures one process's part of each batch, for `seconds` seconds and at least `LEAST_STEPS` steps.
     """
-    n, size = config.batch_size // machine.world, config.image_size
-    config = dataclasses.replace(config, d_every=1, g_every=1, penalty_every=NEVER)
+    n, size = max(2, config.batch_size // machine.world), config.image_size
+    config = dataclasses.replace(config, batch_size=n, d_every=1, g_every=1, penalty_every=NEVER)
     run = Run(Path(), config, machine.device, machine.precision, {}, compiled=compiled)
     state, monitor = TrainingState(config, machine.device), Monitor(None, Path(), faces=n, max_epoch=1)
     state.scale_rates(0.0)

@@ -10,39 +10,38 @@ import numpy as np
 
 POINTS = 1000  # points per curve; beyond that, neighbours are averaged, so that memory and cost stay bounded
 SMOOTHED = 0.05  # share of a curve's points in the moving average
-PLACES = ("step", "images_seen", "seconds")  # columns that locate a row in the run
+POSITIONS = ("step", "images_seen", "seconds")  # columns that locate a row in the run
 BINS = 40  # bins in a histogram of logits
 SPREAD_TITLE = "The discriminator's logits in the last steps"
 COLOURS = ("#2c78c8", "#e2623c", "#4d9d5c")  # colours of the curves in a panel
 
 
 class Measure(NamedTuple):
-    """A metric's display name, its better direction, the decimals shown, and two parameters for diagnosing it.
-
-    `noise` is the absolute noise caused by the choice of 2,000 samples; `perfect` is the metric's best possible value.
-    """
+    """How a metric is displayed: its name, which values are better, and how many decimals."""
 
     label: str
     better: Literal["lower", "higher"]
     decimals: int
-    noise: float = 0.0
-    perfect: float = 0.0
 
 
 METRICS = {
-    "damage_x100": Measure("damage x100", "lower", 2, noise=0.05, perfect=1.5),  # the value of real anime faces
+    "damage_x100": Measure("damage x100", "lower", 2),
     "fd": Measure("FD", "lower", 2),
-    "kid_x1000": Measure("KID x1000", "lower", 2, noise=0.5),
+    "kid_x1000": Measure("KID x1000", "lower", 2),
     "precision": Measure("precision", "higher", 3),
     "recall": Measure("recall", "higher", 3),
     "density": Measure("density", "higher", 3),
-    "coverage": Measure("coverage", "higher", 3, noise=0.005, perfect=1.0),
+    "coverage": Measure("coverage", "higher", 3),
     "swd_x1000": Measure("SWD x1000", "lower", 1),
     "spectrum_db": Measure("spectrum, dB off", "lower", 2),
 }
 """The columns that hold metrics. They are rare and never averaged."""
 
 BY_DAMAGE = "damage_x100"  # the metric that agrees with human judgement but is blind to variety
+DAMAGE_OF_FACES, DAMAGE_NOISE = (
+    1.5,
+    0.05,
+)  # its value for real anime faces, and how far 2,000 samples may lead it astray
 ALIKE = 1.1  # two FDs count as equal if their ratio is at most this
 
 
@@ -79,7 +78,7 @@ PANELS = {
         smooth=True,
     ),
     "held_out": Panel(
-        "Does it know its faces by heart?",
+        "Has it memorised its faces?",
         "mean logit",
         {"seen_logit": "faces trained on", "held_out_logit": "faces held out", "sample_logit": "samples"},
     ),
@@ -109,7 +108,7 @@ class Curves:
     def add(self, row: Mapping[str, float]) -> None:
         """Append a row."""
         if not row.keys().isdisjoint(METRICS):
-            self.measured.append({name: row[name] for name in (*PLACES, *METRICS) if name in row})
+            self.measured.append({name: row[name] for name in (*POSITIONS, *METRICS) if name in row})
         self.waiting.append({name: value for name, value in row.items() if name not in METRICS})
         if len(self.waiting) < self.stride:
             return
@@ -144,8 +143,8 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     """Return the moving average of values (N,); the window is cut off at the ends."""
     reach = round(SMOOTHED * len(values) / 2)
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    places = np.arange(len(values))
-    first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(values))
+    positions = np.arange(len(values))
+    first, last = np.maximum(positions - reach, 0), np.minimum(positions + reach + 1, len(values))
     return (sums[last] - sums[first]) / (last - first)
 
 
@@ -166,4 +165,4 @@ def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     names = {name for row in rows for name in row}
     values = {name: [row[name] for row in rows if name in row] for name in names}
     mean = {name: sum(each) / len(each) for name, each in values.items()}
-    return mean | {name: rows[-1][name] for name in PLACES if name in rows[-1]}
+    return mean | {name: rows[-1][name] for name in POSITIONS if name in rows[-1]}

@@ -14,7 +14,7 @@ from torch import Tensor
 from config import Metric, TrainConfig
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
-from gan.watching.curves import ALIKE, BY_DAMAGE, METRICS, Curves
+from gan.watching.curves import ALIKE, BY_DAMAGE, DAMAGE_NOISE, DAMAGE_OF_FACES, METRICS, Curves
 
 PROBED, LEAST_PROBED = 128, 64  # maximum and minimum number of faces of each kind that the discriminator rates
 ASKED_AT_ONCE, ASKED_EVERY = 32, 4  # faces that it rates at a time; number of previews from one rating to the next
@@ -30,15 +30,16 @@ WON, LOST = 0.999, 0.6  # shares of pairs told apart from which on, and up to wh
 KNOWN, MANY_EPOCHS = 0.975, 200  # least such share, and epochs, of a memorised data set without held-out faces
 SURE = 0.75  # mean logits mean something only if at least this share of pairs is told apart
 SMALL = 2000  # data sets of at least this many faces have held-out faces
-BY_HEART = 0.5  # memorised: held-out logits lie at least this far on the way from the training faces' to the samples'
+NEAR_SAMPLES = (
+    0.5  # memorised: held-out logits lie at least this far on the way from the training faces' to the samples'
+)
 TOO_WELL = 0.99  # coverage of memorised training faces; as many new faces would give 0.97
 NEAR, FAR = 4_000, 40_000  # minimum and maximum images between previews whose samples can be compared
 RESTLESS = 0.6  # samples oscillate if `drift` is at least this three times in a row
 NOISE = 0.03  # relative noise of a metric
+PERFECT_AND_NOISE: Mapping[Metric, tuple[float, float]] = {"damage_x100": (DAMAGE_OF_FACES, DAMAGE_NOISE), "fd": (0, 0)}
+"""The best possible value of a metric that may select best.pt, and the absolute noise of 2,000 samples."""
 STALE, STALE_SHARE = 3, 1.4  # stalled: that many measurements and that factor in images seen since the last progress
-
-KEPT_BY: tuple[Metric, ...] = ("damage_x100", "fd")
-"""The metrics that may select best.pt, in display order."""
 
 THUMBNAIL = 8  # `variety` and `drift` compare the means of this many parts per side of a face
 
@@ -143,7 +144,7 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
     if not len(seen) or seen[-1] < EARLY_IMAGES:
         return Diagnosis("early", "too early to say", f"the curves begin to mean something at {EARLY_IMAGES:,} images.")
     quality = _quality(curves, config, folder, finished)
-    found = _collapsed(curves, config) or _by_heart(curves, config, faces)
+    found = _collapsed(curves, config) or _memorised(curves, config, faces)
     if quality is None or quality.kind != "improving":  # a run that improves is in balance
         found = found or _out_of_balance(curves, config, quality is not None) or _oscillating(curves, config)
     return found or quality or _well(curves)
@@ -198,8 +199,8 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
         return Diagnosis(
             "lost",
             "the discriminator has lost",
-            f"{right}, little more than by guessing, so it has little to teach; {again} with a greater --lr2 (now "
-            f"{config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
+            f"{right}, little more than by guessing, so its gradients carry little information; {again} with a "
+            f"greater --lr2 (now {config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
         )
     do = f"{again} with a smaller --lr2 (now {config.lr2:g})"
     if config.g_every > config.d_every:
@@ -209,14 +210,14 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
     return Diagnosis("won", "the discriminator has won", f"{right}, and the generator can learn little from it; {do}.")
 
 
-def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
+def _memorised(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
     epochs, accuracy = curves.column("images_seen")[0][-1] / faces, _recent(curves, "d_accuracy", 3)
     seen, held_out, sample = (_recent(curves, f"{kind}_logit", 2) for kind in ("seen", "held_out", "sample"))
     if not len(accuracy) or np.median(accuracy) < SURE:  # otherwise the distance is noise
         return None
     if len(seen):
         share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
-        if not share >= BY_HEART or seen.mean() <= sample.mean():
+        if not share >= NEAR_SAMPLES or seen.mean() <= sample.mean():
             return None
         why = f"faces it was not trained on look {min(share, 1):.0%} as fake to it as samples do"
         do = "Stop and use best.pt" if curves.measured else "Stop"
@@ -232,11 +233,9 @@ def _by_heart(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | No
     do += ", or add faces" + (
         ", or, for anime faces, start from --init=released, which was trained on many" if config.init is None else ""
     )
-    if config.translate < 0.6 or config.colour < 0.5:
-        do += "; --translate=0.6 --colour=0.5 delay it"
     return Diagnosis(
         "memorised",
-        "the discriminator knows its faces by heart",
+        "the discriminator has memorised the training set",
         f"{why}; from now on, samples become more and more like copies. {do}.",
     )
 
@@ -249,10 +248,10 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
         return None
     do = f"start again with smaller --lr1 and --lr2 (now {config.lr1:g} and {config.lr2:g})"
     if not config.ema_half_life_images:
-        do += ", or with an averaged generator: --ema_half_life_images=500000"
+        do += ", or with an averaged generator, which the default preset has"
     return Diagnosis(
         "oscillating",
-        "going round in circles",
+        "training oscillates",
         f"from one preview to the next the same latents give faces {moved[-1]:.0%} as different as two samples are; it "
         f"does not settle; {do}.",
     )
@@ -274,12 +273,11 @@ def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) 
 
 def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
     """Diagnose whether a metric improves."""
-    name, better, _, noise, perfect = METRICS[metric]
-    higher = better == "higher"
+    name, (perfect, noise) = METRICS[metric].label, PERFECT_AND_NOISE[metric]
     where, values = curves.column(metric)
     if len(values) < 3:
         return None
-    left = np.maximum((values - perfect) * (-1 if higher else 1), 1e-3)  # the distance to the best possible value
+    left = np.maximum(values - perfect, 1e-3)  # the distance to the best possible value
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
     as_good = (1 + NOISE) * left[best] + noise
     good = int(np.argmax(left <= as_good))  # the first measurement that is nearly as good as the best
@@ -306,18 +304,17 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
     power = np.polyfit(np.log(minutes[past:]), np.log(left[past:]), 1)[0]
     gain = left[-1] * (1 - 2 ** min(power, 0.0))
     if not annealed:
-        expected = values[-1] + (gain if higher else -gain)
         count = max(1, round(minutes[-1]))
         again = f"{count} minute{'s' if count > 1 else ''}"
-        text += f"; as much time again, {again}, would bring it to about {expected:.3g}"
+        text += f"; as much time again, {again}, would bring it to about {values[-1] - gain:.3g}"
     per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
     rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
     much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two significant digits, without an exponent
-    return Diagnosis("improving", f"improving, {name} {much} {'more' if higher else 'less'} {unit}", f"{text}.")
+    return Diagnosis("improving", f"improving, {name} {much} less {unit}", f"{text}.")
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
     """Describe a measurement in words, starting with the metric that selects best.pt."""
-    first, *others = sorted(KEPT_BY, key=lambda column: column != metric)
-    told = [f"{METRICS[column].label} {found[column]:.2f}" for column in (first, *others) if column in found]
-    return f"{told[0]} ({', '.join(told[1:])})"
+    columns = (metric, *(column for column in (BY_DAMAGE, "fd", "coverage") if column != metric))
+    first, *others = (f"{METRICS[column].label} {found[column]:.2f}" for column in columns)
+    return f"{first} ({', '.join(others)})"

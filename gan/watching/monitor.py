@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from gan import images
 from gan.files import write_text
-from gan.watching.curves import PLACES, Curves
+from gan.watching.curves import POSITIONS, Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
@@ -74,7 +74,7 @@ class Monitor:
         self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
-        self.status = "training has begun; figures follow with the first row of log.jsonl"
+        self.status = "training started; first numbers after 50 steps"
         self.said = 0.0
         watched = self.log is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
@@ -147,7 +147,7 @@ class Monitor:
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.say(f"a {what} took {took / 60:.0f} minutes, as if the computer had slept; they do not count")
+        self.say(f"a {what} took {took / 60:.0f} minutes; the computer probably slept; not counted")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -345,6 +345,6 @@ def _step_of(row: str) -> float:
     try:
         values = json.loads(row)
         numbers = all(type(value) in (int, float) and abs(value) < 1e300 for value in values.values())
-        return values["step"] if numbers and values.keys() >= set(PLACES) else math.inf
+        return values["step"] if numbers and values.keys() >= set(POSITIONS) else math.inf
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return math.inf

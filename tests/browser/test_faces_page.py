@@ -24,13 +24,13 @@ from model import Generator
 
 CPU = torch.device("cpu")
 KINDS = (("hair", "blue", "red"), ("mood", "calm", "wild"))
-TINY = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+TINY = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8)
 NETWORKS = {
     "book": dataclasses.replace(TINY, to_rgb="book", image_size=96),
     "doubling": dataclasses.replace(
         TINY, image_size=96, growth="doubling", up="nearest", blocks=24, modulated=True, lean=True
     ),
-    "resnet": dataclasses.replace(TINY, arch="resnet", to_rgb="smooth", modulated=True),
+    "resnet": dataclasses.replace(TINY, arch="resnet", modulated=True),
     "fine": dataclasses.replace(TINY, to_rgb="fine"),
     "grey": dataclasses.replace(TINY, channels=1),
     "classes": dataclasses.replace(TINY, vocabulary=KINDS),

@@ -369,7 +369,7 @@ def hostile_generator(path: Path, classes: tuple[str, ...]) -> None:
 
     kinds = (("hair", *classes),)
     fields: dict[str, Any] = {"arch": "dcgan", "image_size": 32, "nz": 20, "ngf": 8, "ndf": 8, "d_norm": "none"}
-    model = ModelConfig(**fields, to_rgb="slim", vocabulary=kinds)
+    model = ModelConfig(**fields, vocabulary=kinds)
     described = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = Classes.of(kinds, np.arange(1, 1 + len(classes))[:, None]).content()
     content = {"config": {}, "images_seen": 0, "step": 0, "ema": ema.average_of(Generator(model)).state_dict()}

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 def netg(nz: int, ngf: int, stages: int = 4, kernel: int = 5, channels: int = 3) -> nn.Sequential:
     """The generator as the book writes it, for 96 pixels with four stages and kernel 5."""
-    widths = [ngf * 2**i for i in reversed(range(stages))]
+    widths = [ngf * min(8, 2**i) for i in reversed(range(stages))]
     layers: list[nn.Module] = [nn.ConvTranspose2d(nz, widths[0], 4, 1, 0, bias=False)]
     for wide, narrow in itertools.pairwise(widths):
         layers += [nn.BatchNorm2d(wide), nn.ReLU(True), nn.ConvTranspose2d(wide, narrow, 4, 2, 1, bias=False)]
@@ -63,9 +63,7 @@ def test_faces_and_their_order_are_those_of_the_book(tmp_path: Path, old_form: b
     g, d = shaken(netg(10, 8)), shaken(netd(4, edition))
     paths = save(g, tmp_path / "netg_200.pth", old_form), save(d, tmp_path / "netd_200.pth", old_form)
     sampler = sampling.load_book(*paths, CPU)
-    assert sampler.model == ModelConfig(
-        arch="dcgan", image_size=96, nz=10, ngf=8, ndf=4, d_norm="batch", to_rgb="book", channels=3
-    )
+    assert sampler.model == ModelConfig(arch="book", image_size=96, nz=10, ngf=8, ndf=4, d_norm="batch")
     with torch.no_grad():
         fake = g(latents(range(64), 10)[:, :, None, None])
         scores = d(fake).view(-1)
@@ -105,6 +103,10 @@ def wrong_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
     (folder / "empty.pth").touch()
     yield "empty.pth", ["netg_200.pth"]
     whole = save(netg(6, 4), folder / "whole.pth").read_bytes()
+    odd = nn.Sequential(nn.ConvTranspose2d(6, 9, 4), *list(netg(6, 4))[1:])
+    odd[3] = nn.ConvTranspose2d(9, 16, 4, 2, 1, bias=False)
+    save(odd, folder / "odd.pth")
+    yield "odd.pth", ["9, 16, 8, 4 channels", "32, 16, 8, 4"]
     (folder / "cut.pth").write_bytes(whole[: len(whole) // 2])
     yield "cut.pth", ["damaged"]
     torch.save({"main.0.weight": Trap(folder / "sprung")}, folder / "trap.pth")

@@ -18,7 +18,7 @@ from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 
 CPU = torch.device("cpu")
-MODEL = ModelConfig(arch="dcgan", image_size=32, nz=12, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=12, ngf=8, ndf=8)
 
 
 class Known(nn.Module):

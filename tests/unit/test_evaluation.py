@@ -67,7 +67,7 @@ def test_a_set_holds_features_of_all_faces_and_texture_of_some(monkeypatch: pyte
 
 def test_the_metrics_are_those_of_the_formulas() -> None:
     a, b = as_set(pixels(200)), as_set(pixels(200, seed=1, light=140))
-    found = RealStatistics.of(a).measure(b)
+    found = RealStatistics.from_faces(a).measure(b)
     assert set(found) == set(METRICS)
     assert found["fd"] == pytest.approx(metrics.frechet_distance(*map(metrics.gaussian, (a.features, b.features))))
     assert found["kid_x1000"] == pytest.approx(1000 * metrics.kernel_distance(a.features, b.features), rel=1e-4)
@@ -78,7 +78,7 @@ def test_the_metrics_are_those_of_the_formulas() -> None:
 
 
 def test_each_metric_sees_the_fault_it_is_for() -> None:
-    reals = RealStatistics.of(as_set(pixels(400)))
+    reals = RealStatistics.from_faces(as_set(pixels(400)))
     good = reals.measure(as_set(pixels(400, seed=1)))
     flat = reals.measure(as_set(pixels(400, seed=1, contrast=10)))
     lighter = reals.measure(as_set(pixels(400, seed=1, light=170)))
@@ -94,7 +94,7 @@ def test_each_metric_sees_the_fault_it_is_for() -> None:
 
 
 def test_deviations_are_those_over_new_samples() -> None:
-    reals = RealStatistics.of(as_set(pixels(400, size=16)))
+    reals = RealStatistics.from_faces(as_set(pixels(400, size=16)))
     many = [reals.measure(as_set(pixels(400, seed=10 + i, size=16, light=140))) for i in range(16)]
     done: list[int] = []
     estimated = deviations(reals, as_set(pixels(400, seed=1, size=16, light=140)), done.append)
@@ -144,7 +144,7 @@ def test_each_face_counts_alike_in_the_spectrum() -> None:
     faces = pixels(65)
     faces[-1] = pixels(1, seed=1, contrast=120)[0]  # alone in the last batch
     images = torch.from_numpy(faces).permute(0, 3, 1, 2) / 127.5 - 1
-    torch.testing.assert_close(RealStatistics.of(as_set(faces)).spectrum, metrics.radial_spectrum(images))
+    torch.testing.assert_close(RealStatistics.from_faces(as_set(faces)).spectrum, metrics.radial_spectrum(images))
     assert as_set(faces).counts.sum() == 65
 
 
@@ -172,10 +172,10 @@ def test_the_reference_gives_what_the_faces_themselves_give(tmp_path: Path) -> N
     evaluation.save_reference(path, first, second, "colours 1", "noise")
     kept = evaluation.load_reference(1000, path)
     assert (kept.extractor, kept.about, len(kept.other)) == ("colours 1", "noise", 300)
-    exact, found = RealStatistics.of(first).measure(fakes), kept.reals.measure(fakes)
+    exact, found = RealStatistics.from_faces(first).measure(fakes), kept.reals.measure(fakes)
     for name, value in exact.items():
         assert found[name] == pytest.approx(value, rel=0.03, abs=0.02), name
-    assert kept.floor == pytest.approx(RealStatistics.of(first).measure(second))
+    assert kept.floor == pytest.approx(RealStatistics.from_faces(first).measure(second))
     assert kept.reals.measure_features(kept.other)["fd"] == pytest.approx(kept.floor["fd"], rel=0.05, abs=2e-3)
     few = evaluation.load_reference(100, path)
     assert (len(few.reals.features), len(few.other)) == (100, 100)
@@ -199,7 +199,7 @@ def pack(tmp_path: Path, make_faces: Callable[..., list[Path]]) -> Pack:
     return open_pack(tmp_path / "faces", 32, tmp_path / "packs", say=lambda line: None)
 
 
-MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8, d_norm="none", to_rgb="smooth")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8)
 EXTRACTOR = Extractor("colours 1", 6, lambda p: colours(p.numpy()), CPU, damage=damage)
 
 

@@ -10,7 +10,7 @@ from gan.play import morph
 from gan.quality.sampling import Sampler
 
 CPU = torch.device("cpu")
-MODEL = ModelConfig(arch="dcgan", image_size=32, nz=8, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=8, ngf=8, ndf=8)
 
 
 class Sudden(nn.Module):

@@ -5,25 +5,25 @@ import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 import train
-from config import ConfigError, Precision, TrainConfig
+from config import Arch, ConfigError, Precision, TrainConfig
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE, PLANS, Plan, resolve
 from gan.training import plan, preparing, start
 from gan.training.budget import Budget
 from gan.training.plan import Machine
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle
-from gan.training.step import Half, Step
+from gan.training.step import Step, StepFunction
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
 CPU = torch.device("cpu")
-HALVES = train.discriminator_step, train.generator_step
-MACHINE = Machine(HALVES, CPU, "fp32")
+STEPS = train.discriminator_step, train.generator_step
+MACHINE = Machine(STEPS, CPU, "fp32")
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,6 @@ def test_a_batch_larger_than_the_set_is_not_chosen(monkeypatch: pytest.MonkeyPat
     assert [of.config.batch_size for of in chosen] == [128, 64, SMALL.batch_size]
 
 
-def test_widths_that_are_typed_replace_those_of_a_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wide = Plan(least_images=1, options={"ngf": 16, "ndf": 16, "batch_size": 8}, expect="wide")
-    monkeypatch.setattr(plan, "PLANS", (Plan(least_images=0, options={}, expect="narrow"), wide))
-    monkeypatch.setattr(plan, "images_per_second", lambda *a: 1e6)
-    config = dataclasses.replace(SMALL, widths=(8, 8, 8), budget=1)
-    chosen = preparing.planned(config, {"widths": config.widths}, MACHINE, time.perf_counter(), 1000)
-    assert chosen == dataclasses.replace(config, batch_size=8)
-    assert "--batch_size=8; about" in capsys.readouterr().out
-
-
 def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple(Plan(least_images=n - 4, options={"ngf": n} if n > 4 else {}, expect=f"{n}") for n in (4, 8, 16))
     monkeypatch.setattr(plan, "PLANS", rows)
@@ -111,42 +99,19 @@ def test_networks_that_do_not_fit_into_memory_are_not_chosen(monkeypatch: pytest
     assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
 
 
+def test_a_budget_for_the_books_networks_chooses_no_block_that_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "images_per_second", lambda *_: 1e9)
+    chosen = [
+        plan.choose(dataclasses.replace(SMALL, arch=arch), {}, MACHINE, 60, 1000).config for arch in get_args(Arch)
+    ]
+    assert [(of.arch, of.fine) for of in chosen] == [("book", False), ("dcgan", True), ("resnet", True)]
+
+
 def test_networks_for_which_a_driver_lends_slow_memory_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple(Plan(least_images=n - 4, options={"ngf": n} if n > 4 else {}, expect=f"{n}") for n in (4, 8, 16))
     monkeypatch.setattr(plan, "PLANS", rows)
     monkeypatch.setattr(plan, "images_per_second", lambda config, *_: 1e4 if config.ngf == 16 else 1e6)
     assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
-
-
-def test_a_batch_that_does_not_fit_into_memory_is_measured_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def speed(config: TrainConfig, *rest: object) -> float:
-        tried.append(config.batch_size)
-        if config.batch_size > 4:
-            raise torch.OutOfMemoryError("out of memory")
-        return 1.0
-
-    monkeypatch.setattr(plan, "images_per_second", speed)
-    whole = dataclasses.replace(SMALL, batch_size=16)
-    chosen = plan.choose(whole, {}, MACHINE, 60, 1000)
-    assert tried[:3] == [16, 8, 4]
-    assert chosen.config.batch_size == 16  # in training it goes through in parts
-    assert chosen.plan == PLANS[0]
-
-    gpu = SimpleNamespace(type="cuda")  # where compiling is measured
-    monkeypatch.setattr(preparing, "free_memory", lambda _: None)
-    assert not preparing.choose_compile(whole, Machine(HALVES, gpu, "fp32"), 0.0, 1000, None)  # pyright: ignore[reportArgumentType]
-
-
-def test_networks_that_fit_with_no_batch_are_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def speed(*_: object) -> float:
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(plan, "images_per_second", speed)
-    for batch in (16, 6):
-        with pytest.raises(torch.OutOfMemoryError):
-            plan.choose(dataclasses.replace(SMALL, batch_size=batch), {}, MACHINE, 60, 1000)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +122,7 @@ def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
     typed: bool | None, kind: str, world: int, compiled: bool
 ) -> None:
     config = dataclasses.replace(SMALL, compile=typed)
-    machine = Machine(HALVES, torch.device(kind), "fp32", world)
+    machine = Machine(STEPS, torch.device(kind), "fp32", world)
     assert preparing.choose_compile(config, machine, 0.0, 1000, True) is compiled
 
 
@@ -172,7 +137,7 @@ def test_whether_compiling_pays_is_measured_again_on_another_gpu(
     monkeypatch.setattr(preparing, "choose_compile", lambda *given: found.append(given[-1]))
     content = {"chosen": {"device": before, "precision": "fp32", "compile": True}}
     faces: Any = SimpleNamespace(training=range(10))
-    start.choose_options(SMALL, {}, content, faces, Ranks(), torch.device("cuda"), HALVES, 0.0)
+    start.choose_options(SMALL, {}, content, faces, Ranks(), torch.device("cuda"), STEPS, 0.0)
     assert found == [asked]
 
 
@@ -184,7 +149,7 @@ def test_gpus_of_different_generations_compute_in_fp32(
     monkeypatch.setattr(preparing, "suited_to_kind", lambda config, *_: config)
     ranks: Any = SimpleNamespace(first=False, world=2, all_reduce_max=lambda *_: (1.0,), broadcast=lambda value: value)
     config, faces = dataclasses.replace(SMALL, precision=asked), SimpleNamespace(training=range(10))
-    given: Any = (config, {}, None, faces, ranks, torch.device("cuda"), HALVES, 0.0)
+    given: Any = (config, {}, None, faces, ranks, torch.device("cuda"), STEPS, 0.0)
     assert start.choose_options(*given)[1] == chosen
 
 
@@ -240,18 +205,17 @@ def test_speed_is_that_of_the_steps_of_training_which_leave_nothing(
     taken: list[tuple[str, int]] = []
     weights: list[torch.Tensor] = []
 
-    def half(network: str, of: Half) -> Half:
-        def counted(step: Step, parts: list[slice]) -> None:
-            assert parts == [slice(0, 2)]
+    def counting(network: str, of: StepFunction) -> StepFunction:
+        def counted(step: Step) -> None:
             assert not step.penalty_due
-            of(step, parts)
+            of(step)
             taken.append((network, len(step.real)))
             weights.append(torch.cat([w.detach().flatten() for w in step.state.generator.parameters()]))
 
         return counted
 
-    halves = half("d", HALVES[0]), half("g", HALVES[1])
-    assert plan.images_per_second(dataclasses.replace(SMALL, d_every=2), Machine(halves, CPU, "fp32", 2), 0.0) > 0
+    steps = counting("d", STEPS[0]), counting("g", STEPS[1])
+    assert plan.images_per_second(dataclasses.replace(SMALL, d_every=2), Machine(steps, CPU, "fp32", 2), 0.0) > 0
     assert taken == [("d", 2), ("g", 2)] * (plan.LEAST_STEPS + 1)
     assert all(torch.equal(weights[0], others) for others in weights)
     assert list(tmp_path.iterdir()) == []

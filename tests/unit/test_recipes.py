@@ -18,7 +18,7 @@ from gan.play.recipes import KEYWORD, Recipe
 from gan.quality.sampling import Sampler
 from model import Generator
 
-MODEL = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8)
 FACE = np.zeros((32, 32, 3), np.uint8)
 
 

@@ -20,7 +20,7 @@ from gan.training import ema
 from model import Discriminator, Generator
 
 CPU = torch.device("cpu")
-MODEL = ModelConfig(arch="dcgan", image_size=96, nz=20, ngf=16, ndf=16, d_norm="none", to_rgb="smooth")
+MODEL = ModelConfig(arch="dcgan", image_size=96, nz=20, ngf=16, ndf=16)
 TINY = dataclasses.replace(MODEL, image_size=32, ngf=8, ndf=8)
 
 

@@ -18,7 +18,7 @@ from gan.training import ema
 from model import Discriminator, Generator
 
 CPU = torch.device("cpu")
-MODEL = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", to_rgb="slim")
+MODEL = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8)
 
 
 def write(path: Path, seed: int = 0) -> None:
