@@ -123,7 +123,7 @@ def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
 
 
 def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int, code: int) -> dict[str, Tensor]:
-    """Return the test's latents in another colour: by the class alone if there is one, as `--hair` does, by chance."""
+    """Return the test's latents in another colour: by the class alone, as `--change` does, by chance."""
     name, colour = found.guesser.vocabulary[column][0], found.guesser.vocabulary[column][code]
     ways, start = dict[str, Tensor](), latents
     if colour in next((names for of, *names in sampler.classes.vocabulary if of == name), []):
@@ -131,8 +131,8 @@ def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int
         start = dataclasses.replace(sampler, replaced=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
         ways["class alone"] = start
     ways["direction"] = found.recolour(sampler, latents, column, code)
-    ways["as --hair does"] = found.recolour(sampler, start, column, code, latents)
-    return {**ways, "chance": moved_randomly(latents, ways["as --hair does"])}
+    ways["as --change does"] = found.recolour(sampler, start, column, code, latents)
+    return {**ways, "chance": moved_randomly(latents, ways["as --change does"])}
 
 
 def changed(right: float, same: float, upright: float) -> str:

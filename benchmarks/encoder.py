@@ -1,18 +1,10 @@
-"""Train an encoder: python -m benchmarks.encoder --data_path=FOLDER --tags=CSV.
+"""Train the encoder of the measurements: python -m benchmarks.encoder --data_path=FOLDER --tags=CSV.
 
-There are two encoders of one kind: `checkpoints/face-encoder.pt` for the measurements of `evaluate.py`, and
-`checkpoints/discriminator-encoder.pt` (`--seed=1 --damaged=0.5 --out=checkpoints/discriminator-encoder.pt`) for the
-discriminator. They start from other weights and see the faces in other orders, so that no generator is measured with
-the encoder that it was trained against.
-
-An encoder learns three tasks at once from faces of 96 pixels: which two pictures are the same face, cropped, rotated
+The encoder learns three tasks at once from faces of 96 pixels: which two pictures are the same face, cropped, rotated
 and tinted differently (Chen et al. 2020, SimCLR); the hair and eye colours of faces in the table `file,hair,eyes`; and
 how much blur, noise and blocking was added. The first two teach it what a face is, the third how well it is drawn.
 Faces are tinted little, since colours are content here, and nothing is cut out of them, since a missing part is a
 fault that metrics should see.
-
-With --damaged it learns a fourth task: where part of a face was bent, smeared or replaced. That is what goes wrong in
-a generator's eyes and mouths, and what a discriminator should respond to.
 
 Every tenth tagged face is held out of the losses on tags; the accuracy on their colours is printed at the end.
 """
@@ -31,14 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import (
-    adaptive_avg_pool2d,
     affine_grid,
-    avg_pool2d,
-    binary_cross_entropy_with_logits,
     conv2d,
     cross_entropy,
     grid_sample,
-    interpolate,
     normalize,
     pad,
     smooth_l1_loss,
@@ -59,13 +47,6 @@ HARM_GROUPS = 8
 LARGEST_BLUR, LARGEST_NOISE, LARGEST_STEP = 2.5, 0.25, 0.5
 """Deviation of the blur in pixels; deviation of the noise and smallest quantisation step, for images in [-1, 1]."""
 
-LEAST_RADIUS, LARGEST_RADIUS, EDGE = 5, 18, 2
-"""Radii of the damaged ellipses and softness of their edge, pixels."""
-
-BENT, CLEAR, PLACES = 10, 0.25, 12
-"""Deviation of the shifts inside a bent part, pixels; mean change of a place that counts as full damage; places per
-side."""
-
 
 class Pupil(nn.Module):
     """The encoder and the heads that it is trained with."""
@@ -76,7 +57,6 @@ class Pupil(nn.Module):
         self.encoder = Encoder()
         self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 96))
         self.hair, self.eyes, self.harm = nn.Linear(width, hair), nn.Linear(width, eyes), nn.Linear(width, 3)
-        self.places = nn.ModuleList(nn.Conv2d(seen, 1, 1) for seen in WIDTHS[2:])
 
 
 def views(faces: Tensor, random: torch.Generator) -> Tensor:
@@ -118,38 +98,6 @@ def harm(faces: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
     faces = blocked(torch.cat(parts), LARGEST_STEP * amounts[:, 2], some[:, 2])
     noise = torch.randn(faces.shape, generator=random)
     return (faces + LARGEST_NOISE * amounts[:, 1, None, None, None] * noise).clamp_(-1, 1), amounts
-
-
-def damage(faces: Tensor, share: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Damage an ellipse in a share of the faces; returns them and where, (N, 1, 12, 12), from 0 to 1.
-
-    In the ellipse the face is bent, smeared, or replaced by the same place of another face or another place of its own.
-    """
-    n = len(faces)
-
-    def between(least: float, greatest: float) -> Tensor:
-        return torch.rand(n, 1, 1, generator=random) * (greatest - least) + least
-
-    line = torch.arange(SIZE) + 0.5 - SIZE / 2
-    y, x = line[:, None] - between(-36, 36), line - between(-36, 36)
-    angle = between(0, math.pi)
-    across, along = x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()
-    high, wide = between(LEAST_RADIUS, LARGEST_RADIUS), between(LEAST_RADIUS, LARGEST_RADIUS)
-    inside = 1 - ((across / wide).square() + (along / high).square()).sqrt()
-    some = between(0, 1) < share
-    mask = (torch.sigmoid(inside * torch.minimum(high, wide) * 2 / EDGE) * some)[:, None]
-
-    kind = torch.randint(4, (n, 1, 1, 1), generator=random)
-    near, far = torch.randn(n, 2, 1, 1, generator=random) * 3, torch.randn(n, 2, 1, 1, generator=random) * 24
-    bent = interpolate(torch.randn(n, 2, 10, 10, generator=random) * BENT, size=(SIZE, SIZE), mode="bicubic")
-    shift = torch.where(kind == 0, near, torch.where(kind == 1, far, bent)).permute(0, 2, 3, 1) * 2 / SIZE
-    grid = affine_grid(torch.eye(2, 3).expand(n, 2, 3), list(faces.shape), False) + shift
-    source = torch.where(kind == 0, faces.roll(1, 0), faces)
-    source = grid_sample(source, grid, padding_mode="reflection", align_corners=False)
-    smeared = interpolate(avg_pool2d(faces, 8), scale_factor=8, mode="bilinear")
-    changed = torch.lerp(faces, torch.where(kind == 3, smeared, source), mask)
-    clear = avg_pool2d((changed - faces).abs().mean(1, keepdim=True), SIZE // PLACES) / CLEAR
-    return changed, clear.clamp(max=1)
 
 
 def blurred(faces: Tensor, sigma: float) -> Tensor:
@@ -220,9 +168,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--damaged", type=float, default=0, help="share of faces damaged in a place that is to be found"
-    )
     parser.add_argument("--out", type=Path, default=ENCODER)
     options = parser.parse_args()
 
@@ -243,45 +188,34 @@ def main() -> None:
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, total_steps=steps, pct_start=0.1)
     random = torch.Generator().manual_seed(options.seed)
     order, start = torch.randperm(len(tags), generator=random), time.monotonic()
-    sums = torch.zeros(5)
+    sums = torch.zeros(4)
     for step in range(1, steps + 1):
         if len(order) < options.batch:
             order = torch.randperm(len(tags), generator=random)
         chosen, order = order[: options.batch], order[options.batch :]
         faces = to_tensor(torch.from_numpy(pack.pixels[np.sort(chosen.numpy())]))
         labels = taught[chosen.sort().values]
-        pair, wheres = list[tuple[Tensor, Tensor]](), list[Tensor]()
-        for _ in range(2):
-            seen, clear = views(faces, random), torch.zeros(len(faces), 1, PLACES, PLACES)
-            if options.damaged:
-                seen, clear = damage(seen, options.damaged, random)
-            pair.append(harm(seen, random))
-            wheres.append(clear)
+        pair = [harm(views(faces, random), random) for _ in range(2)]
         inputs = torch.cat([images for images, _ in pair]).to(device)
         amounts = torch.cat([amount for _, amount in pair]).to(device)
-        where = torch.cat(wheres).to(device)
         labels = torch.cat([labels, labels]).to(device)
         with autocast(device, precision):
             maps = pupil.encoder.maps(inputs.contiguous(memory_format=torch.channels_last))
-            pointed = [place(seen).float() for place, seen in zip(pupil.places, maps[1:], strict=True)]
         features = maps[-1].float().mean((2, 3))
         contrast = same_face(*pupil.projection(features).chunk(2))
         hair = cross_entropy(pupil.hair(features), labels[:, 0], ignore_index=-1)
         eyes = cross_entropy(pupil.eyes(features), labels[:, 1], ignore_index=-1)
         harmed = smooth_l1_loss(pupil.harm(features), amounts, beta=0.1)
-        found_where = sum(
-            binary_cross_entropy_with_logits(guess, adaptive_avg_pool2d(where, guess.shape[-1])) for guess in pointed
-        )
-        losses = torch.stack([contrast, hair, eyes, harmed, torch.as_tensor(found_where)])
+        losses = torch.stack([contrast, hair, eyes, harmed])
         optimizer.zero_grad(set_to_none=True)
-        weights = torch.tensor([1.0, 0.3, 0.3, 2.0, 3.0 if options.damaged else 0.0], device=device)
+        weights = torch.tensor([1.0, 0.3, 0.3, 2.0], device=device)
         (losses * weights).sum().backward()
         optimizer.step()
         rates.step()
         sums += losses.detach().cpu()
         if step % 50 == 0:
             means = " ".join(
-                f"{name} {v:.3f}" for name, v in zip(("same", "hair", "eyes", "harm", "where"), sums / 50, strict=True)
+                f"{name} {v:.3f}" for name, v in zip(("same", "hair", "eyes", "harm"), sums / 50, strict=True)
             )
             print(f"step {step}/{steps}  {time.monotonic() - start:.0f} s  {means}", flush=True)
             sums.zero_()
@@ -307,13 +241,6 @@ def main() -> None:
         for i, what in enumerate(("blur", "noise", "blocking")):
             r = torch.corrcoef(torch.stack([guesses[:, i], amounts[:, i]]))[0, 1].item()
             print(f"{what}: correlation of guess and truth {r:.3f}")
-        if options.damaged:
-            images, where = damage(faces, options.damaged, random)
-            for place_, seen in zip(pupil.places, encoder.maps(images.to(device))[1:], strict=True):
-                guess = place_(seen).sigmoid().cpu()
-                truth = adaptive_avg_pool2d(where, guess.shape[-1])
-                r = torch.corrcoef(torch.stack([guess.flatten(), truth.flatten()]))[0, 1].item()
-                print(f"damaged places, {guess.shape[-1]} pixels: correlation of guess and truth {r:.3f}")
     encoder.mean.copy_(features.mean(0))
     encoder.deviation.copy_(features.std(0))
     with torch.no_grad():

@@ -1,7 +1,6 @@
 """A plain implementation of the same work, as in a book, for `benchmarks/throughput.py` to compare with.
 
 python benchmarks/plain.py step FACES PRESET SECONDS   training, prints images/s of every ten steps
-python benchmarks/plain.py train FACES PRESET SIZE IMAGES SEED FOLDER   trains on IMAGES, then writes 5,000 faces
 python benchmarks/plain.py epoch FACES                 one epoch of decoded faces
 python benchmarks/plain.py save CHECKPOINT N FOLDER    faces to PNG files, one by one
 
@@ -12,7 +11,6 @@ Adam. The generator's step computes the discriminator's gradients too, and disca
 from __future__ import annotations
 
 import copy
-import itertools
 import random
 import sys
 import time
@@ -26,8 +24,7 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 from torchvision.utils import save_image
 
-from config import D_ENCODER, TrainConfig
-from gan import checkpoint
+from config import TrainConfig
 from gan.presets import PRESETS
 from gan.quality.sampling import load
 from gan.training import losses
@@ -68,23 +65,11 @@ def step(faces: Path, preset: str, seconds: float) -> None:
                 return
 
 
-def train(faces: Path, preset: str, size: int, images: int, seed: int, folder: Path) -> None:
-    """Train on a number of images, then generate."""
-    config = TrainConfig(**{**PRESETS[preset], "image_size": size})  # pyright: ignore[reportArgumentType]
-    torch.manual_seed(seed)
-    random.seed(seed)
-    network = next(itertools.islice(steps(config, faces), images // config.batch_size - 1, None))
-    draw(network.eval().cpu(), config.nz, 5000, folder)
-
-
-def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
-    """Train endlessly; yields the network for generating after each step."""
+def steps(config: TrainConfig, faces: Path) -> Iterator[None]:
+    """Train endlessly; yields after each step."""
     torch.set_flush_denormal(True)  # else whoever loses to the discriminator is slow for another reason
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, discriminator = Generator(config.model).to(device), Discriminator(config.model).to(device)
-    if discriminator.projected is not None and config.d_encoder == "faces":
-        content = checkpoint.load(D_ENCODER, required=("encoder", "scales"))
-        discriminator.projected.load(content["encoder"], content["scales"])
     average = copy.deepcopy(generator)
     g_optimizer = torch.optim.Adam(generator.parameters(), config.lr1, (config.beta1, config.beta2))
     d_optimizer = torch.optim.Adam(discriminator.parameters(), config.lr2, (config.beta1, config.beta2))
@@ -106,7 +91,7 @@ def steps(config: TrainConfig, faces: Path) -> Iterator[nn.Module]:
                 for own, new in zip(average.parameters(), generator.parameters(), strict=True):
                     own.mul_(0.999).add_(new, alpha=0.001)
         g_loss.item()
-        yield average if config.ema_half_life_images else generator
+        yield
 
 
 def discriminator_step(
@@ -150,19 +135,14 @@ def epoch(faces: Path) -> None:
     print(sum(len(images) for images, _ in loader(faces, 64)))
 
 
+@torch.no_grad()
 def save(path: Path, n: int, folder: Path) -> None:
-    """Generate faces from a checkpoint."""
+    """Generate faces from a checkpoint in batches, and write them one by one."""
     sampler = load(path, torch.device("cpu"))
     generator = sampler.generator.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
-    draw(generator, sampler.model.nz, n, folder)
-
-
-@torch.no_grad()
-def draw(generator: nn.Module, nz: int, n: int, folder: Path) -> None:
-    """Generate faces in batches, and write them one by one."""
     folder.mkdir(parents=True)
     for start in range(0, n, 64):
-        for i, face in enumerate(generator(torch.randn(min(64, n - start), nz))):
+        for i, face in enumerate(generator(torch.randn(min(64, n - start), sampler.model.nz))):
             save_image(face, folder / f"{start + i:08d}.png", normalize=True, value_range=(-1, 1))
 
 
@@ -170,8 +150,6 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "step":
         step(Path(words[0]), words[1], float(words[2]))
-    elif what == "train":
-        train(Path(words[0]), words[1], int(words[2]), int(words[3]), int(words[4]), Path(words[5]))
     elif what == "epoch":
         epoch(Path(words[0]))
     else:

@@ -2,7 +2,7 @@
 
 Runs the real programs and `benchmarks/plain.py` as separate processes, in turn for several rounds, on synthetic faces.
 Prints a Markdown page with n, median and spread for each row, and the ratio of medians for each comparison. With --out
-the page is also written to a file, whose name should be the date and the hardware.
+the page is also written to a file.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from config import DataError
 
 pytest.importorskip("cv2")  # of requirements-extra.txt
 faults = pytest.importorskip("benchmarks.faults")
-spoiling = pytest.importorskip("benchmarks.features")
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/look.md").read_text(encoding="utf-8")
 
@@ -46,20 +45,6 @@ def test_eyes_are_looked_for_where_they_are_on_either_side(synthetic_faces: np.n
     places = faults.eyes(synthetic_faces)
     assert (places[:, 0, 1] < places[:, 1, 1]).all()
     assert (np.abs(places[:, :, 0] - 45) < 20).all()
-
-
-@pytest.mark.parametrize("fault", list(spoiling.FAULTS))
-def test_a_share_of_a_set_is_spoilt_and_a_smaller_one_is_part_of_it(synthetic_faces: np.ndarray, fault: str) -> None:
-    many = np.concatenate([np.roll(synthetic_faces, shift, 2) for shift in (-1, 0, 1)])
-    few, half = (spoiling.FAULTS[fault](many, share, np.random.default_rng(0)) for share in (0.25, 0.5))
-    assert few.shape == half.shape == many.shape
-    if fault in spoiling.REAL_ALL_THE_SAME:
-        known = {face.tobytes() for face in many}
-        assert {face.tobytes() for face in half} < known
-    else:
-        quarter, part = ((some != many).any((1, 2, 3)) for some in (few, half))
-        assert (quarter.sum(), part.sum()) == (9, 18)
-        assert part[quarter].all()
 
 
 def options(**others: object) -> argparse.Namespace:
