@@ -110,14 +110,14 @@ def discriminator_step(
     loss = losses.discriminator_loss(config.loss, real_logits, fake_logits)
     if config.penalty != "none" and i % config.penalty_every == 0:
         noise = torch.randn(len(real), 2, *real.shape[1:], device=real.device)
-        plain = [logits.view(len(logits), -1)[:, 0] for logits in (real_logits, fake_logits)]
+        plain = real_logits[:, 0, 0], fake_logits[:, 0, 0]
         found = losses.gradient_penalties(config.penalty, discriminator.plain, real, plain[0], fake, plain[1], noise)
         loss = loss + config.penalty_every * config.penalty_weight * sum(found.values())
         if discriminator.projected is not None and config.head_penalty:
             features = discriminator.encode(real), discriminator.encode(fake)
             noises = [torch.randn(len(one), 2, *one.shape[1:], device=real.device) for one in features[0]]
             maps = features[0], real_logits[:, 1:], features[1], fake_logits[:, 1:]
-            found = losses.head_penalties(config.penalty, discriminator.heads(), *maps, noises)
+            found = losses.head_penalties(config.penalty, discriminator.projected.conditioned(), *maps, noises)
             loss = loss + config.penalty_every * config.head_penalty * sum(found.values())
     optimizer.zero_grad()
     loss.backward()

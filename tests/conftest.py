@@ -1,5 +1,6 @@
 """What tests of every kind need: running an entry point as a user does, and a folder of synthetic faces."""
 
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -161,7 +162,10 @@ def run_here(
 
 @pytest.fixture(scope="session")
 def write_knowing() -> Callable[..., None]:
-    """Write the checkpoint of a small generator that knows classes: `write_knowing(path, seed=0)`."""
+    """Write the checkpoint of a small generator that knows classes: `write_knowing(path, seed=0)`.
+
+    More keywords change its networks: `vocabulary=()`, `channels=1`.
+    """
     import torch
 
     from gan import checkpoint
@@ -170,16 +174,18 @@ def write_knowing() -> Callable[..., None]:
     from model import Discriminator, Generator
 
     kinds = (("hair", "blue", "red"), ("mood", "calm", "wild"))
-    model = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, d_norm="none", vocabulary=kinds)
+    knowing = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8, vocabulary=kinds)
 
-    def write(path: Path, seed: int = 0) -> None:
+    def write(path: Path, seed: int = 0, **changes: Any) -> None:
+        model = dataclasses.replace(knowing, **changes)
         torch.manual_seed(seed)
         generator = Generator(model)
         weights = ema.average_of(generator).state_dict()
         for name in [name for name in weights if "classes" in name]:
             weights[name][1:] = torch.randn_like(weights[name][1:])
         described = {name: getattr(model, name) for name in model.__dataclass_fields__}
-        known = Classes.of(kinds, numpy.array([[1, 1], [1, 2], [2, 1], [2, 2]])).content()
+        codes = numpy.array([[1, 1], [1, 2], [2, 1], [2, 2]])
+        known = Classes.of(kinds, codes).content() if model.vocabulary else {}
         rest = {"discriminator": Discriminator(model).state_dict(), **known}
         path.parent.mkdir(parents=True, exist_ok=True)
         checkpoint.save(path, {"config": {}, "model": described, "step": 0, "images_seen": 0, "ema": weights, **rest})

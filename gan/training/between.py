@@ -100,7 +100,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     """
     if not run.config.plot_every:
         return
-    since, faces = time.perf_counter(), None
+    since, pixels = time.perf_counter(), None
     with skipping(f"preview of step {state.step}", monitor.say):
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):
@@ -111,10 +111,11 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
                     faces_apart, codes = samples(run, average, range(BATCH), run.classes.of_seeds(range(BATCH)))
                 state.discriminator.eval()  # so that BatchNorm does not learn from these batches
                 monitor.note(**probe(faces_apart.float(), state.discriminator, codes))
+        pixels = to_pixels(faces)
     state.discriminator.train()
-    if faces is not None:
+    if pixels is not None:
         rows = [printable(run.classes.vocabulary[0][code]) for code in run.classes.previewed()]
-        monitor.preview(state.step, to_pixels(faces), since, rows)
+        monitor.preview(state.step, pixels, since, rows)
 
 
 def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -161,9 +161,8 @@ def choose_options(
         precision = "fp32"
     machine = plan.Machine(steps, device, precision, ranks.world)
     known = functools.cache(lambda: preparing.anime(config, faces, device))
-    if ranks.first:
-        config = preparing.suited_to_kind(config, faces, known)
     if content is None and ranks.first:
+        config = preparing.suited_to_kind(config, faces, known)
         config = preparing.suited(config, typed, n, device, known)
         config = preparing.planned(config, typed, machine, since, n)
     config, precision = ranks.broadcast((config, precision))

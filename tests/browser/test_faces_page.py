@@ -26,12 +26,10 @@ CPU = torch.device("cpu")
 KINDS = (("hair", "blue", "red"), ("mood", "calm", "wild"))
 TINY = ModelConfig(arch="dcgan", image_size=32, nz=20, ngf=8, ndf=8)
 NETWORKS = {
-    "book": dataclasses.replace(TINY, to_rgb="book", image_size=96),
-    "doubling": dataclasses.replace(
-        TINY, image_size=96, growth="doubling", up="nearest", blocks=24, modulated=True, lean=True
-    ),
-    "resnet": dataclasses.replace(TINY, arch="resnet", modulated=True),
-    "fine": dataclasses.replace(TINY, to_rgb="fine"),
+    "book": dataclasses.replace(TINY, arch="book", image_size=96),
+    "dcgan": dataclasses.replace(TINY, image_size=96),
+    "resnet": dataclasses.replace(TINY, arch="resnet"),
+    "fine": dataclasses.replace(TINY, fine=True),
     "grey": dataclasses.replace(TINY, channels=1),
     "classes": dataclasses.replace(TINY, vocabulary=KINDS),
 }

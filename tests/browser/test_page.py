@@ -72,7 +72,7 @@ def train(
     make_faces(tmp_path / "data", 75, size=32)
 
     def run(*words: str) -> str:
-        result = run_here("train.py", *SMALL, "--vis", f"--vis_port={server.port}", *words)
+        result = run_here("train.py", *SMALL, "--vis", f"--vis_server=http://localhost:{server.port}", *words)
         assert result.returncode == 0, result.stderr
         return result.stdout
 

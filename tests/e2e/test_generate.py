@@ -133,9 +133,16 @@ def test_a_search_says_that_the_faces_were_chosen_before_they_were_changed(
     assert "of 16 the best as far as the discriminator can tell before the change\n" in result.stdout, result.stderr
 
 
-def test_grey_faces_take_no_colours(tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grey_faces_take_no_colours(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    run_here: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    write_knowing: Callable[..., None],
+) -> None:
     monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
-    grey = ROOT / "tests/old_formats/resnet/latest.pt"
+    grey = tmp_path_factory.mktemp("grey") / "grey.pt"
+    write_knowing(grey, vocabulary=(), channels=1)
     for words in (["--warm=1"], ["--eyes=blue"]):
         said = refused(run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", *words))
         assert "this generator makes grey faces, without colours; leave out --hair, --eyes and --warm" in said

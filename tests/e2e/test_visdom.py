@@ -58,7 +58,16 @@ def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all
     server = visdom_page.Server(free_port(), OWN)
     assert server.wait()
 
-    command = [sys.executable, OFTEN, "5", "120", *words, "--run=shown", "--vis", f"--vis_port={server.port}"]
+    command = [
+        sys.executable,
+        OFTEN,
+        "5",
+        "120",
+        *words,
+        "--run=shown",
+        "--vis",
+        f"--vis_server=http://localhost:{server.port}",
+    ]
     command += ["--max_epoch=100000"]  # it trains until it is told to stop
     training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "checkpoints/shown/log.jsonl"
@@ -109,7 +118,7 @@ def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
     tmp_path: Path, faces: Path, page_files: Path, ending: signal.Signals
 ) -> None:
     port = free_port()
-    words = [*SMALL, f"--data_path={faces}", "--run=a", "--vis", f"--vis_port={port}"]
+    words = [*SMALL, f"--data_path={faces}", "--run=a", "--vis", f"--vis_server=http://localhost:{port}"]
     command = [sys.executable, "-u", ROOT / "train.py", *words]
     training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert training.stdout is not None
@@ -134,7 +143,7 @@ def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_o
     nowhere = {"https_proxy": "http://127.0.0.1:9", "no_proxy": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     for name, value in nowhere.items():
         monkeypatch.setenv(name, value)
-    words = f"--data_path={faces}", "--max_epoch=1", "--vis", "--run=a", f"--vis_port={free_port()}"
+    words = f"--data_path={faces}", "--max_epoch=1", "--vis", "--run=a", f"--vis_server=http://localhost:{free_port()}"
 
     done = run_here("train.py", *SMALL, *words)
 

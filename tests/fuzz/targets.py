@@ -36,7 +36,7 @@ from gan.presets import resolve
 from gan.quality import sampling
 from gan.training.run import Run, TrainingState
 from gan.watching import monitor
-from gan.watching.curves import PLACES
+from gan.watching.curves import POSITIONS
 from generate import GenerateConfig
 
 CPU = torch.device("cpu")
@@ -310,7 +310,7 @@ def read_log(data: bytes, folder: Path) -> None:
     saved(data, folder, "log.jsonl")
     assert all("images_seen" in row for row in evaluate.measured_in_training(folder))
     with contextlib.closing(monitor.Monitor(folder, folder, 32, 10, 3)) as shown:
-        for place in PLACES:
+        for place in POSITIONS:
             shown.curves.column("fd", place)
             shown.curves.column("d_loss", place)
 

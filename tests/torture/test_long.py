@@ -41,7 +41,7 @@ def test_a_hundred_thousand_steps_take_no_more_than_the_first_tenths(tmp_path: P
     server = visdom_page.Server(free_port(), Path(visdom.__file__).parent / "static")
     assert server.wait()
     words = [*SMALL, "--noprojected", "--whole=0", "--noclasses", "--precision=fp32", f"--data_path={faces}"]
-    words += ["--run=long", "--vis", f"--vis_port={server.port}", "--tensorboard"]
+    words += ["--run=long", "--vis", f"--vis_server=http://localhost:{server.port}", "--tensorboard"]
     words += [f"--max_epoch={STEPS * 16 // 75 + 1}"]
     run, uses = tmp_path / "checkpoints" / "long", list[Use]()
     with open(tmp_path / "said", "w") as said:

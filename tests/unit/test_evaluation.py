@@ -241,14 +241,13 @@ def test_the_groups_that_halves_are_made_of_are_alike(pack: Pack) -> None:
         assert counts.max() <= 2 * counts.min()
 
 
-@pytest.mark.parametrize(("metric", "values"), [("fd", (3.0, 2.0, 2.5, 1.0)), ("coverage", (0.3, 0.5, 0.4, 0.6))])
-def test_an_evaluator_keeps_the_best(pack: Pack, metric: str, values: tuple[float, ...]) -> None:
-    sampler = Sampler(Colour(), None, MODEL, CPU)
-    evaluator = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric)
-    assert [evaluator.is_best({metric: value}) for value in values] == [True, True, False, True]
-    assert not evaluator.is_best({metric: math.nan})
-    later = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, metric, best={metric: values[-1]})
-    assert [later.is_best({metric: value}) for value in values] == [False] * 4
+def test_an_evaluator_keeps_the_best(pack: Pack) -> None:
+    values, sampler = (3.0, 2.0, 2.5, 1.0), Sampler(Colour(), None, MODEL, CPU)
+    evaluator = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd")
+    assert [evaluator.is_best({"fd": value}) for value in values] == [True, True, False, True]
+    assert not evaluator.is_best({"fd": math.nan})
+    later = Evaluator(pack, np.arange(80), np.arange(0), EXTRACTOR, sampler, "fd", best={"fd": values[-1]})
+    assert [later.is_best({"fd": value}) for value in values] == [False] * 4
 
 
 @pytest.mark.parametrize(

@@ -328,5 +328,5 @@ def test_the_discriminator_chooses_those_that_suit_their_class(knowing: Sampler)
         with torch.no_grad():
             z = latents(range(40), TINY.nz)
             faces = knowing.generator(z, codes)
-            logits = knowing.discriminator(faces, None, codes)
+            logits = knowing.discriminator(faces, None, codes).flatten()
         assert knowing.best(range(40), 3) == logits.argsort(descending=True)[:3].tolist()
