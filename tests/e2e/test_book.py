@@ -82,9 +82,9 @@ def test_training_starts_from_its_weights(
     said(run_here("train.py", *words, f"--netg_path={netg}", f"--netd_path={netd}"))
     saved = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
     options = saved["config"]
-    assert {name: options[name] for name in ("image_size", "nz", "ngf", "ndf", "preset", "to_rgb", "d_norm")} == {
+    assert {name: options[name] for name in ("image_size", "nz", "ngf", "ndf", "preset", "arch", "d_norm")} == {
         **{"image_size": 32, "nz": 12, "ngf": 6, "ndf": 5},
-        **{"preset": "book", "to_rgb": "book", "d_norm": "batch"},
+        **{"preset": "book", "arch": "book", "d_norm": "batch"},
     }
     for part, path in (("generator", netg), ("ema", netg), ("discriminator", netd)):
         given = torch.load(path, weights_only=True)
@@ -100,7 +100,7 @@ def test_its_generator_alone_trains_with_the_default_recipe(
     words = ["--nogpu", f"--data_path={faces}", "--run=a", "--max_epoch=1", "--batch_size=8", "--preset=default"]
     said(run_here("train.py", *words, f"--netg_path={weights[0]}"))
     model = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")["model"]
-    assert (model["d_norm"], model["growth"]) == ("none", "book")
+    assert (model["d_norm"], model["arch"]) == ("none", "book")
 
 
 def test_the_released_generator_is_a_start_without_naming_its_options(
@@ -113,15 +113,15 @@ def test_the_released_generator_is_a_start_without_naming_its_options(
     assert saved["model"].items() >= {**released["model"], "vocabulary": ()}.items()
     weight = "main.0.weight"
     assert torch.equal(saved["generator"][weight], released["ema"][weight].float())
-    message = said(run_here("train.py", *words, "--run=b", f"--init={RELEASED}", "--to_rgb=book"), 2)
-    assert "--to_rgb: the weights in" in message
+    message = said(run_here("train.py", *words, "--run=b", f"--init={RELEASED}", "--arch=book"), 2)
+    assert "--arch: the weights in" in message
 
 
 def test_batchnorm_from_a_file_needs_a_preset_without_penalty(
     weights: tuple[Path, Path], tmp_path: Path, run_here: Command
 ) -> None:
     message = said(run_here("train.py", f"--netd_path={weights[1]}", "--preset=default"), 2)
-    assert "add --preset=book, or --penalty=none" in message
+    assert "add --preset=book" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,15 +171,15 @@ def test_every_size_trains_and_draws(size: int, arch: str, faces: Path, tmp_path
 
 
 def test_residual_networks_train_go_on_and_draw(faces: Path, tmp_path: Path, run_here: Command) -> None:
-    words = ["--arch=resnet", "--widths=16,12,8", "--depths=1,2,1", "--max_epoch=2"]
+    words = ["--arch=resnet", "--fine", "--max_epoch=2"]
     said(run_here("train.py", *SMALL, f"--data_path={faces}", *words))
     said(run_here("train.py", "--resume", "--max_epoch=3"))
     saved = checkpoint.load(tmp_path / "checkpoints/a/latest.pt")
     assert saved["step"] == 9
-    assert (saved["model"]["widths"], saved["model"]["depths"]) == ((16, 12, 8), (1, 2, 1))
-    assert json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]["depths"] == [1, 2, 1]
+    assert (saved["model"]["arch"], saved["model"]["fine"]) == ("resnet", True)
+    assert json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]["fine"] is True
     said(run_here("generate.py", "--checkpoint=checkpoints/a", "--nogen=4", "--nogpu"))
-    message = said(run_here("train.py", "--resume", "--depths=1,1,1", "--max_epoch=4"), 2)
+    message = said(run_here("train.py", "--resume", "--nofine", "--max_epoch=4"), 2)
     assert "a run keeps it" in message
 
 

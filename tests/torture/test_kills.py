@@ -16,7 +16,7 @@ from victims import SMALL, Victim
 MEASURED = "--eval_images=480"  # writes best.pt whenever a measurement is the best so far
 RUNS = {
     "default": [*SMALL, f"--precision={FAST}", "--noclasses", "--whole=1", MEASURED],
-    "faces": [*SMALL, "--precision=fp32", "--noclasses", "--d_encoder=faces", "--save_every=3"],
+    "fine": [*SMALL, "--precision=fp32", "--noclasses", "--fine", "--save_every=3"],
     "book": [*SMALL, "--preset=book", "--precision=fp32", "--noclasses"],
     "book2": [*SMALL, "--preset=book2", "--precision=fp32", "--noclasses", MEASURED],
     "wgan-gp": [*SMALL, "--preset=wgan-gp", "--precision=fp32", "--noclasses"],
