@@ -9,7 +9,6 @@ is printed beside it: how often the same happens if a latent moves as far in a r
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -126,9 +125,8 @@ def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int
     """Return the test's latents in another colour: by the class alone, as `--change` does, by chance."""
     name, colour = found.guesser.vocabulary[column][0], found.guesser.vocabulary[column][code]
     ways, start = dict[str, Tensor](), latents
-    if colour in next((names for of, *names in sampler.classes.vocabulary if of == name), []):
-        of_class, _ = sampler.classes.parse(f"{name}:{colour}")
-        start = dataclasses.replace(sampler, replaced=of_class).latents(range(FIRST, FIRST + FACES)).cpu()
+    if of_class := sampler.classes.learned({name: colour}):
+        start = sampler.of_classes({}, of_class).latents(range(FIRST, FIRST + FACES)).cpu()
         ways["class alone"] = start
     ways["direction"] = found.recolour(sampler, latents, column, code)
     ways["as --change does"] = found.recolour(sampler, start, column, code, latents)

@@ -62,21 +62,21 @@ class Classes:
             return {}
         return {"classes": {"rows": torch.from_numpy(self.rows), "counts": torch.from_numpy(self.counts)}}
 
-    def of_seeds(self, seeds: Sequence[int], asked: Mapping[int, int] | None = None) -> np.ndarray:
+    def of_seeds(self, seeds: Sequence[int], class_filter: Mapping[int, int] | None = None) -> np.ndarray:
         """Draw codes for the faces of given seeds, (N, K), with the frequencies of the training faces.
 
-        `asked` fixes the code of some columns; the others are drawn among the faces that have those codes, if there are
-        any. Each row depends only on its seed, the classes and `asked`.
+        `class_filter` fixes the code of some columns; the others are drawn among the faces that have those codes, if
+        there are any. Each row depends only on its seed, the classes and the filter.
         """
-        asked = asked or {}
+        fixed = class_filter or {}
         rows, counts = self.rows, self.counts
-        fits = np.all([rows[:, column] == code for column, code in asked.items()], axis=0) if asked else np.array([])
+        fits = np.all([rows[:, column] == code for column, code in fixed.items()], axis=0) if fixed else np.array([])
         if fits.any():
             rows, counts = rows[fits], counts[fits]
         ends = np.cumsum(counts)
         points = [np.random.default_rng([seed, *b"classes"]).integers(ends[-1]) for seed in seeds]
         codes = rows[np.searchsorted(ends, points, side="right")]
-        for column, code in asked.items():
+        for column, code in fixed.items():
             codes[:, column] = code
         return codes
 
@@ -97,10 +97,13 @@ class Classes:
         rows = [self.of_seeds(range(ROW), {0: code}) for code in self.previewed()]
         return [seed for _ in rows for seed in range(ROW)], np.concatenate(rows)
 
-    def learned(self, colours: Mapping[str, str]) -> list[str]:
-        """Return the labels, hair or eyes, whose requested colour is a class."""
-        known = {name: set(map(str.casefold, names)) for name, *names in self.vocabulary}
-        return [name for name, colour in colours.items() if colour.casefold() in known.get(name, ())]
+    def learned(self, colours: Mapping[str, str]) -> dict[int, int]:
+        """Return the code, by column, of each requested colour, of hair or eyes by name, that is a class."""
+        return {
+            column: 1 + known.index(one_of(colours[name], known, "colour"))
+            for column, (name, *known) in enumerate(self.vocabulary)
+            if name in colours and colours[name].casefold() in map(str.casefold, known)
+        }
 
     def number(self, column: int, code: int) -> int:
         """Return the number of faces that have a class."""
@@ -166,6 +169,6 @@ def one_of(word: str, known: Sequence[str], what: str, option: str = "class") ->
     if word in known or word.casefold() in folded:
         return word if word in known else folded[word.casefold()]
     near = difflib.get_close_matches(word.casefold(), folded, n=1)
-    some = ", ".join(known[:NAMED]) + (", ...; all of them: --list_classes" if len(known) > NAMED else "")
+    some = ", ".join(known[:NAMED]) + (", ...; all of them: --class" if len(known) > NAMED else "")
     do = f"did you mean {folded[near[0]]}?" if near else f"there are {some}"
     raise ConfigError(f"--{option}: no {what} is called {word!r}; {do}")

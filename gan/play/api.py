@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -122,12 +121,10 @@ class Generator:
         Raises:
             ConfigError: a class is unknown, or the text asks for a transition between classes (FROM..TO).
         """
-        sampler = dataclasses.replace(self.sampler, asked={})
-        if classes:
-            sampler.asked, until = sampler.classes.parse(classes)
-            if until != sampler.asked:
-                raise ConfigError("--class=FROM..TO is for generate.py; name one class of a column")
-        return Generator(sampler)
+        class_filter, until = self.sampler.classes.parse(classes) if classes else ({}, {})
+        if until != class_filter:
+            raise ConfigError("--class=FROM..TO is for generate.py; name one class of a column")
+        return Generator(self.sampler.of_classes(class_filter))
 
     def draw(self, faces: Sequence[Face]) -> list[Picture]:
         """Generate the given faces: seeds, PNG files or latents.
@@ -138,20 +135,19 @@ class Generator:
         found = self.sampler.draw(self.latents(faces))
         return [images.picture(face) for some in found for face in some]
 
-    def morph(self, faces: Sequence[Face], seconds: float | None = None, fps: int = morph.FPS) -> list[Picture]:
+    def morph(self, faces: Sequence[Face], seconds: float | None = None) -> list[Picture]:
         """Return the frames of a morph from face to face and back to the first, at an even pace.
 
         Args:
             faces: two or more seeds, PNG files or latents.
-            seconds: length of the film; None means two seconds per face.
-            fps: frames per second.
+            seconds: length of the film, of 25 frames a second; None means two seconds per face.
 
         Raises:
             ConfigError: as in `latents`, or there are fewer than two faces.
         """
         if len(faces) < 2:
             raise ConfigError(f"a film goes from face to face; give two or more, got {len(faces)}")
-        frames = morph.frames_of(len(faces), seconds, fps)
+        frames = morph.frames_of(len(faces), seconds)
         return self.draw(list(morph.evenly(self.sampler, self.latents(faces), frames).split(1)))
 
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:

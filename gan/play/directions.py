@@ -11,6 +11,7 @@ colour is not reached along its direction, gradient descent on the latent goes o
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, cross_entropy, normalize, pad
 
-from config import DIRECTIONS, ConfigError
+from config import DIRECTIONS, LABELS, ConfigError
 from gan import checkpoint, device
 from gan.classes import one_of
 from gan.quality import colours
@@ -40,6 +41,60 @@ SQUARES = 12  # rows and columns of squares in which a face is compared with its
 
 
 @dataclasses.dataclass(frozen=True)
+class Change:
+    """What `--change` asks for.
+
+    Args:
+        sliders: how far to move along each of `SLIDERS`, from -1 to 1; those that stay are left out.
+        colours: the new colours by name, hair or eyes.
+    """
+
+    sliders: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    colours: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.sliders or self.colours)
+
+    def __str__(self) -> str:
+        """Return the text that `parse` reads."""
+        sliders = [f"{name}:{share:g}" for name, share in self.sliders.items()]
+        return ",".join([*sliders, *(f"{name}:{colour}" for name, colour in self.colours.items())])
+
+    @classmethod
+    def parse(cls, text: str) -> Change:
+        """Parse a text such as `hair:blue,eyes:red,light:0.5,turn:-1`. Whether colours exist is checked later.
+
+        Raises:
+            ConfigError: a part is malformed, unknown, out of range or given twice.
+        """
+        given = dict[str, str]()
+        for part in re.split(r",(?=[^,:]*:)", text):  # the name of a class may hold commas
+            name, _, value = (word.strip() for word in part.partition(":"))
+            if not (name and value):
+                raise ConfigError(f"--change: expected NAME:VALUE, such as hair:blue,light:0.5; got {part.strip()!r}")
+            name = one_of(name, (*LABELS, *SLIDERS), "change", "change")
+            if name in given:
+                raise ConfigError(f"--change: {name} is given twice; give it once")
+            given[name] = value
+        shares = {name: _share(name, value) for name, value in given.items() if name in SLIDERS}
+        return cls(
+            {name: shares[name] for name in SLIDERS if shares.get(name)},
+            {name: given[name] for name in LABELS if name in given},
+        )
+
+
+def _share(name: str, text: str) -> float:
+    """Parse how far to move along a slider."""
+    try:
+        share = float(text)
+    except ValueError:
+        raise ConfigError(f"--change: {name} must be a number, such as {name}:0.5; got {text!r}") from None
+    if not -1 <= share <= 1:  # also if it is NaN
+        raise ConfigError(f"--change: {name} must be from -1 to 1; got {text}")
+    return share
+
+
+@dataclasses.dataclass(frozen=True)
 class Directions:
     """The directions of one generator, as unit vectors.
 
@@ -55,6 +110,8 @@ class Directions:
 
     def move(self, latents: Tensor, sliders: Mapping[str, float]) -> Tensor:
         """Move latents (N, nz) along the sliders, each from -1 to 1, without changing their norms."""
+        if not sliders:
+            return latents
         moved = latents
         for name, share in sliders.items():
             moved = moved + REACH * share * latents.norm(dim=1, keepdim=True) * self.sliders[name]
@@ -64,40 +121,61 @@ class Directions:
         self,
         sampler: Sampler,
         draw: Callable[[Sampler], Tensor],
-        sliders: Mapping[str, float],
-        colours: Mapping[str, str],
+        change: Change,
         each: Callable[[Tensor], Iterable[Tensor]] = iter,
     ) -> Tensor:
-        """Move the latents of faces along sliders, then on until hair and eyes have these colours: (N, nz).
+        """Move the latents of faces along sliders, then on until hair and eyes have their new colours: (N, nz).
+
+        A colour that is a class of the generator starts from the same face of that class. If the face had other eyes
+        before, say, recolouring its hair then also brings back those.
 
         Args:
-            sampler: its `replaced` holds the new colours that are classes of the generator; such a colour that has no
-                direction is left to its class.
+            sampler: its `class_override` holds the new colours that are classes of the generator.
             draw: returns the latents (N, nz) of the faces, of the classes of a sampler.
-            sliders: how far to move along them, each from -1 to 1.
-            colours: the new colours by name, hair or eyes.
+            change: what to change.
             each: wraps the latents that are recoloured one by one, for a progress bar.
+
+        Raises:
+            ConfigError: as in `targets`.
+        """
+
+        def drawn(of: Sampler) -> Tensor:
+            return self.move(draw(of), change.sliders)
+
+        latents, before = drawn(sampler), None  # `before` are the faces whose other colours are held
+        for name, (column, code) in self.targets(sampler, change).items():
+            if before is None:
+                before = drawn(sampler.of_classes(sampler.class_filter, sampler.overrides(without=name)))
+            pairs = zip(each(latents), before, strict=True)
+            before = latents = torch.cat([self.recolour(sampler, z[None], column, code, old[None]) for z, old in pairs])
+        return latents
+
+    def targets(self, sampler: Sampler, change: Change) -> dict[str, tuple[int, int]]:
+        """Return the column and the code of each new colour, by name; without those that only a class can give.
 
         Raises:
             ConfigError: a colour is unknown, or the generator makes grey faces and is asked for colours.
         """
-        if sampler.model.channels == 1 and (colours or sliders.get("warm")):
-            raise ConfigError("this generator makes grey faces, without colours; leave out --hair, --eyes and --warm")
+        if sampler.model.channels == 1 and (change.colours or "warm" in change.sliders):
+            raise ConfigError("--change: this generator makes grey faces; leave out hair, eyes and warm")
+        found = dict[str, tuple[int, int]]()
+        for name, colour in change.colours.items():
+            try:
+                found[name] = self.code(name, colour)
+            except ConfigError:
+                if sampler.overrides(without=name) == sampler.class_override:  # it is no class either
+                    raise
+        return found
 
-        def drawn(of: Sampler) -> Tensor:
-            return self.move(draw(of), sliders) if sliders else draw(of)
+    def code(self, name: str, colour: str) -> tuple[int, int]:
+        """Return the column of `name`, hair or eyes, and the code of a colour.
 
-        latents, own = drawn(sampler), None
-        for name, colour in colours.items():
-            rest = {of: code for of, code in sampler.replaced.items() if sampler.classes.vocabulary[of][0] != name}
-            known = next(names for column, *names in self.guesser.vocabulary if column == name)
-            if rest != sampler.replaced and colour.casefold() not in known:
-                continue
-            own = drawn(dataclasses.replace(sampler, replaced=rest)) if own is None else latents
-            column, code = self.code(name, colour)
-            pairs = zip(each(latents), own, strict=True)
-            latents = torch.cat([self.recolour(sampler, z[None], column, code, face[None]) for z, face in pairs])
-        return latents
+        Raises:
+            ConfigError: the colour is unknown.
+        """
+        column = [names[0] for names in self.guesser.vocabulary].index(name)
+        known = self.guesser.vocabulary[column][1:]
+        return column, 1 + known.index(one_of(colour, known, f"colour of {name}", "change"))
 
     def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int, own: Tensor | None = None) -> Tensor:
         """Move latents (N, nz) only as far as it takes to change a colour, given by the column and code of `code`.
@@ -171,16 +249,6 @@ class Directions:
                 latent.copy_(_as_long(latent, before.to(sampler.device)))
         return latent.detach().cpu()
 
-    def code(self, name: str, colour: str) -> tuple[int, int]:
-        """Return the column of `name`, hair or eyes, and the code of a colour.
-
-        Raises:
-            ConfigError: the colour is unknown.
-        """
-        column = [names[0] for names in self.guesser.vocabulary].index(name)
-        known = self.guesser.vocabulary[column][1:]
-        return column, 1 + known.index(one_of(colour, known, "colour", name))
-
 
 def _as_long(moved: Tensor, before: Tensor) -> Tensor:
     return normalize(moved, dim=1) * before.norm(dim=1, keepdim=True)
@@ -211,7 +279,7 @@ def find(
     Raises:
         CheckpointError: the network that predicts colours is missing or damaged.
     """
-    sampler = dataclasses.replace(sampler, asked={}, replaced={})  # directions of all its faces, not of some classes
+    sampler = sampler.of_classes({})  # directions of all its faces, not of some classes
     guesser, latents = guesser or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     for pixels in sampler.draw(latents, progress):
@@ -221,12 +289,13 @@ def find(
     columns = guesses.split([len(names) - 1 for names in guesser.vocabulary], 1)
     depends = [regression(latents, logits - logits.mean(1, keepdim=True)) for logits in columns]
     sliders = {
-        name: freed(shown[i], torch.cat([shown[:i], shown[i + 1 :], *depends])) for i, name in enumerate(SLIDERS)
+        name: orthogonalised(shown[i], torch.cat([shown[:i], shown[i + 1 :], *depends]))
+        for i, name in enumerate(SLIDERS)
     }
     recoloured = []
     for own in depends:
         held = torch.cat([shown[-1:], *(other for other in depends if other is not own)])
-        recoloured.append(torch.stack([freed(way, held) for way in own]))
+        recoloured.append(torch.stack([orthogonalised(way, held) for way in own]))
     return Directions(sliders, recoloured, guesser)
 
 
@@ -257,7 +326,7 @@ def regression(latents: Tensor, measured: Tensor) -> Tensor:
     return torch.linalg.solve(gram, centred.T @ scaled).T
 
 
-def freed(way: Tensor, others: Tensor) -> Tensor:
+def orthogonalised(way: Tensor, others: Tensor) -> Tensor:
     """Project the main components of `others` (M, nz) out of the direction `way` (nz,), and normalise the result.
 
     If hardly anything would be left of it, the direction is returned as it is.

@@ -29,7 +29,6 @@ def film(
     points: Tensor,
     frames: int,
     path: Path,
-    fps: int = FPS,
     progress: Callable[[int], object] = lambda n: None,
 ) -> tuple[Tensor, list[np.ndarray]]:
     """Write a film that morphs through the faces of latents `points` (K, nz) and back to the first.
@@ -46,15 +45,15 @@ def film(
     latents = evenly(sampler, points, frames, progress)
     faces = [face for some in sampler.draw(latents, progress) for face in some]
     try:
-        images.save_morph(faces, path, fps)
+        images.save_morph(faces, path, FPS)
     except OSError as error:
         raise ConfigError(f"could not write the film: {error}; choose another --gen_img") from error
     return latents, faces
 
 
-def frames_of(faces: int, seconds: float | None, fps: int) -> int:
+def frames_of(faces: int, seconds: float | None) -> int:
     """Return the number of frames of a film, at least 2; if `seconds` is None, of two seconds per face, up to 30."""
-    return max(2, round(fps * (min(2.0 * faces, MOST_SECONDS) if seconds is None else seconds)))
+    return max(2, round(FPS * (min(2.0 * faces, MOST_SECONDS) if seconds is None else seconds)))
 
 
 def check_film(path: Path) -> None:
@@ -92,13 +91,13 @@ def slerp(first: Tensor, last: Tensor, shares: Tensor) -> Tensor:
     return torch.where(sine > EASY, arc, torch.lerp(start, end, shares)) * length
 
 
-def around(points: Tensor, places: Tensor) -> Tensor:
+def around(points: Tensor, positions: Tensor) -> Tensor:
     """Return latents (N, nz) on the closed path through points (K, nz).
 
-    `places` (N,) are positions on it; k + 0.5 is halfway between point k and the next.
+    `positions` (N,) are positions on it; k + 0.5 is halfway between point k and the next.
     """
-    legs = places.long() % len(points)
-    return slerp(points[legs], points[(legs + 1) % len(points)], places - places.floor())
+    legs = positions.long() % len(points)
+    return slerp(points[legs], points[(legs + 1) % len(points)], positions - positions.floor())
 
 
 def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[int], object] = lambda n: None) -> Tensor:
@@ -113,8 +112,10 @@ def evenly(sampler: Sampler, points: Tensor, frames: int, progress: Callable[[in
     moved = [distance(*pair) for pair in itertools.pairwise(itertools.chain([first], faces, [first]))]
     # The small constant keeps the path increasing where consecutive faces are identical.
     travelled = np.cumsum([0.0, *(np.array(moved) + 1e-6)])
-    places = np.interp(np.linspace(0, travelled[-1], frames, endpoint=False), travelled, np.append(fine, len(points)))
-    return around(points, torch.from_numpy(places).float())
+    positions = np.interp(
+        np.linspace(0, travelled[-1], frames, endpoint=False), travelled, np.append(fine, len(points))
+    )
+    return around(points, torch.from_numpy(positions).float())
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from gan import visitors
 from gan.device import enough_memory
 from gan.images import enlarged, grid, save_picture
 from gan.play import morph
-from gan.play.directions import SLIDERS
+from gan.play.directions import SLIDERS, Change
 from gan.play.studio import Face, StoppedError, Studio
 
 WALL, PINS = 24, 8  # number of faces on the wall, and maximum number of pins
@@ -268,14 +268,14 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         @on_page
         def on_change(now: Session, *values: Any) -> tuple[Any, ...]:
             one = now.chosen or now.face  # the second raises that none is chosen
-            moves = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
+            sliders = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
             wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
-            moved = studio.moved(one, moves, wanted)
-            options = [f"--{of}={share:g}" for of, share in moves.items()]
-            options += [f"--{of}={colour}" for of, colour in wanted.items()]
-            # A face without a seed is saved with its changes, so its command needs no options for them.
-            known = one.sampler.classes.learned(wanted)
-            said = [*one.without(known).words, *options] if one.seed is not None else one.words
+            change = Change(sliders, wanted)
+            moved = studio.moved(one, change)
+            said = one.words  # a face without a seed is saved with its changes, so its command needs none
+            if one.seed is not None and change:
+                known = one.sampler.classes.learned(wanted)
+                said = [*one.without(known).words, f"--change={change}"]
             shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
             if now.chosen is not one:  # meanwhile another face was chosen, or this one anew
                 return gr.skip(), gr.skip()
@@ -302,7 +302,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def on_more(now: Session, share: float) -> tuple[Any, ...]:
             one = now.face
             faces = studio.neighbours(one, WALL, share)
-            options = [*one.words, *([] if one.seed is not None else one.drawn), f"--vary={share:g}", f"--nogen {WALL}"]
+            options = [one.source, *one.drawn, f"--vary={share:g}", f"--nogen {WALL}"]
             return hang(now, faces), studio.command(one.generator, *options)
 
         @on_page

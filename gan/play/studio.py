@@ -17,7 +17,7 @@ from gan import checkpoint, images
 from gan.files import as_word
 from gan.play import directions, inversion, morph, recipes
 from gan.play.api import Generator
-from gan.play.directions import SLIDERS, Directions
+from gan.play.directions import SLIDERS, Change, Directions
 from gan.play.recipes import Recipe
 from gan.quality import colours, sampling, whole_faces
 from gan.quality.sampling import Sampler
@@ -39,26 +39,32 @@ class Face:
     latent: Tensor
     seed: int | None = None
     std: float = 1.0
-    asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes: codes by column
+    class_filter: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The option of `generate.py` that names the face; a face without a seed must be saved first."""
+        return "--like=face.png" if self.seed is None else f"--seed={self.seed}"
 
     @property
     def words(self) -> list[str]:
-        """The options of `generate.py` that generate the face; a face without a seed must be saved first."""
-        return ["--like=face.png"] if self.seed is None else [f"--seeds={self.seed}", *self.drawn]
+        """The options of `generate.py` that generate the face."""
+        return [self.source] if self.seed is None else [self.source, "--nogen 1", *self.drawn]
 
     @property
     def drawn(self) -> list[str]:
         """The options of `generate.py` for the truncation and the classes."""
         of = [] if self.std == 1 else [f"--gen_std={self.std:g}"]
         columns = self.sampler.classes.vocabulary
-        classes = ",".join(f"{columns[column][0]}:{columns[column][code]}" for column, code in self.asked.items())
+        classes = ",".join(
+            f"{columns[column][0]}:{columns[column][code]}" for column, code in self.class_filter.items()
+        )
         return [*of, f"--class={as_word(classes)}"] if classes else of
 
-    def without(self, names: Collection[str]) -> Face:
-        """Return the same face without the classes requested in the columns of these names."""
-        columns = self.sampler.classes.vocabulary
-        asked = {column: code for column, code in self.asked.items() if columns[column][0] not in names}
-        return dataclasses.replace(self, asked=asked)
+    def without(self, columns: Collection[int]) -> Face:
+        """Return the same face without the classes requested in these columns."""
+        left = {column: code for column, code in self.class_filter.items() if column not in columns}
+        return dataclasses.replace(self, class_filter=left)
 
 
 class StoppedError(Exception):
@@ -163,31 +169,30 @@ class Studio:
         if best_of > n:
             seeds, _ = whole_faces.choose(sampler, seeds, n, 0.0, std, self.going_on)
         latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
-        return [Face(name, plays, z[None], one, std, sampler.asked) for one, z in zip(seeds, latents, strict=True)]
+        return [
+            Face(name, plays, z[None], one, std, sampler.class_filter) for one, z in zip(seeds, latents, strict=True)
+        ]
 
     def neighbours(self, face: Face, n: int, share: float) -> list[Face]:
         """Return a face and random variations of it, `n` in all; see `recipes.neighbours`."""
         near = recipes.neighbours(face.latent, n, share, face.std)
         return [face, *(Face(face.generator, face.sampler, z[None], None, face.std) for z in near[1:])]
 
-    def moved(self, face: Face, sliders: Mapping[str, float], recoloured: Mapping[str, str]) -> Face:
-        """Return a face moved along sliders and recoloured.
+    def moved(self, face: Face, change: Change) -> Face:
+        """Return a face changed.
 
-        Where the generator has a class of that colour, a face with a seed is recoloured from its face of the class.
+        Where the generator has a class of a new colour, a face with a seed is recoloured from its face of the class.
         """
-        sliders = {slider: share for slider, share in sliders.items() if share}
-        if not sliders and not recoloured:
+        if not change:
             return face
         sampler, seed = face.sampler, face.seed
-        of_classes, known = sampler, sampler.classes.learned(recoloured)
-        if known and seed is not None:
-            codes, _ = sampler.classes.parse(",".join(f"{name}:{recoloured[name]}" for name in known))
-            of_classes = dataclasses.replace(sampler, asked=face.without(known).asked, replaced=codes)
+        known = {} if seed is None else sampler.classes.learned(change.colours)
+        of_classes = sampler.of_classes(face.without(known).class_filter, known) if known else sampler
 
         def draw(of: Sampler) -> Tensor:
-            return face.latent if of_classes is sampler or seed is None else of.latents([seed], 0.0, face.std).cpu()
+            return face.latent if seed is None or not known else of.latents([seed], 0.0, face.std).cpu()
 
-        latent = self.directions(sampler).change(of_classes, draw, sliders, recoloured)
+        latent = self.directions(sampler).change(of_classes, draw, change)
         return Face(face.generator, sampler, latent, None, face.std)
 
     def ends(self, face: Face) -> np.ndarray:
@@ -223,7 +228,7 @@ class Studio:
         alike(faces)
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
-        points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds, morph.FPS)
+        points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds)
         morph.film(faces[0].sampler, points, frames, path, progress=self.going_on)
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
@@ -268,7 +273,7 @@ class Studio:
 
 def playing(sampler: Sampler) -> Sampler:
     """Return a generator without its discriminator and requested classes, for faces that may outlive its file."""
-    return dataclasses.replace(sampler, discriminator=None, asked={})
+    return dataclasses.replace(sampler.of_classes({}), discriminator=None)
 
 
 def alike(faces: Sequence[Face]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,7 +25,7 @@ FILES = "best.pt", "latest.pt", hub.WEIGHTS  # files of a generator's folder; th
 # depend on how many are generated.
 BATCH, CPU_BATCH = 64, 16
 TYPICAL_OF = 2048  # number of samples that define which samples are typical
-WORST = 0.05  # samples are ranked by this quantile of their logits over all places and three depths
+WORST = 0.05  # samples are ranked by this quantile of their logits over all positions and three depths
 
 
 @dataclasses.dataclass
@@ -35,7 +34,9 @@ class Sampler:
 
     `batch` is by default the device's. `origin` is what the checkpoint records about its training faces, if anything:
     holdout, digest, the numbers of training and held-out faces, and data_path unless it is a released one. `missing` is
-    the error if a discriminator is needed but there is none.
+    the error if a discriminator is needed but there is none. `class_filter` and `class_override` hold the code of a
+    class by column: with the first, a seed draws its other classes among faces of that class, see `Classes.of_seeds`;
+    with the second, it keeps the others that it has without.
     """
 
     generator: nn.Module
@@ -48,8 +49,8 @@ class Sampler:
     batch: int = 0
     missing: ConfigError | None = None
     classes: Classes = NONE
-    asked: Mapping[int, int] = dataclasses.field(default_factory=dict)  # classes of all samples, see `Classes.of_seeds`
-    replaced: Mapping[int, int] = dataclasses.field(default_factory=dict)  # the same, but the others stay a seed's own
+    class_filter: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    class_override: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.batch = self.batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
@@ -65,22 +66,31 @@ class Sampler:
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """Generate the samples of `seeds` in order, in batches of pixels (n, S, S, C) uint8."""
-        yield from self._lots(seeds, lambda some: images.to_pixels(self.generator(self.latents(some, mean, std))))
+        yield from self._chunks(seeds, lambda some: images.to_pixels(self.generator(self.latents(some, mean, std))))
 
     def draw(self, latents: Tensor, progress: Callable[[int], object] = lambda n: None) -> Iterator[np.ndarray]:
         """Generate the samples of latents (N, nz) in order, in batches as `faces` does and bit-identical to its.
 
         `progress` is called with the number of samples in each batch.
         """
-        yield from self._lots(
+        yield from self._chunks(
             range(len(latents)), lambda some: images.to_pixels(self.generator(latents[some].to(self.device))), progress
         )
 
+    def of_classes(self, class_filter: Mapping[int, int], class_override: Mapping[int, int] | None = None) -> Sampler:
+        """Return the same sampler for samples of these classes alone, in place of those of this one."""
+        return dataclasses.replace(self, class_filter=class_filter, class_override=class_override or {})
+
+    def overrides(self, without: str) -> dict[int, int]:
+        """Return `class_override` without the column of a name."""
+        names = self.classes.vocabulary
+        return {column: code for column, code in self.class_override.items() if names[column][0] != without}
+
     def between(self, seed: int, until: Mapping[int, int], steps: int, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """Interpolate the latent of a seed from the requested classes to the classes in `until`: (steps, nz)."""
-        last = dataclasses.replace(self, replaced={**self.replaced, **until}).latents([seed], mean, std)
+        last = self.of_classes(self.class_filter, {**self.class_override, **until})
         shares = torch.linspace(0, 1, steps, device=self.device)[:, None]
-        return torch.lerp(self.latents([seed], mean, std), last, shares)
+        return torch.lerp(self.latents([seed], mean, std), last.latents([seed], mean, std), shares)
 
     def best(
         self,
@@ -92,12 +102,12 @@ class Sampler:
     ) -> list[int]:
         """Return the `keep` seeds with the best samples, best first, according to the discriminator.
 
-        A projected discriminator rates each place of a sample, and its lowest logits count. The less typical half of
+        A projected discriminator rates each position of a sample, and its lowest logits count. The less typical half of
         the samples, according to its encoder, comes last: the discriminator takes blurred pictures in one colour for
         real, since some faces are. A plain discriminator rates the whole sample, as in the book.
 
         Args:
-            seeds: to choose from; memory does not grow with their number.
+            seeds: to choose from; of most of them, memory holds only two numbers.
             keep: number of seeds to return.
             mean: mean of the latents.
             std: standard deviation of the latents.
@@ -114,18 +124,15 @@ class Sampler:
             codes = self.codes(some)
             return self._discriminate(self.generator(self.latents(some, mean, std, codes)), codes)
 
-        def ranked() -> Iterator[tuple[bool, float, int]]:
-            lots, left, known = self._lots(seeds, rated, progress), iter(seeds), list[Tensor]()
-            while sum(map(len, known)) < min(TYPICAL_OF, len(seeds)):
-                known.append(next(lots))
-            first = torch.cat(known)
-            typical_known, typical = _typical(first[:, 1:])
-            yield from zip(typical_known.tolist(), first[:, 0].tolist(), left, strict=False)
-            for rows in lots:
-                yield from zip(typical(rows[:, 1:]).tolist(), rows[:, 0].tolist(), left, strict=False)
-
-        best = heapq.nlargest(keep, ranked(), key=lambda found: (*found[:2], -found[2]))
-        return [seed for *_, seed in best]
+        first = torch.cat(list(self._chunks(seeds[:TYPICAL_OF], rated, progress)))
+        first_typical, is_typical = _typical(first[:, 1:])
+        scores, typical = [first[:, 0]], [first_typical]
+        for rows in self._chunks(seeds[TYPICAL_OF:], rated, progress):
+            scores.append(rows[:, 0])
+            typical.append(is_typical(rows[:, 1:]))
+        # The last key comes first: the typical, then those of high scores, then those of small seeds.
+        order = np.lexsort((np.array(seeds), -torch.cat(scores).numpy(), ~torch.cat(typical).numpy()))
+        return [seeds[i] for i in order[:keep]]
 
     def _discriminate(self, faces: Tensor, codes: Tensor) -> Tensor:
         """Rate samples (N, C, S, S): (N, 1 + F), a logit and the features of the discriminator's encoder, if any."""
@@ -145,8 +152,8 @@ class Sampler:
 
     def codes(self, seeds: Sequence[int]) -> Tensor:
         """Return the classes of the samples of some seeds, (N, K)."""
-        codes = self.classes.of_seeds(seeds, self.asked)
-        for column, code in self.replaced.items():
+        codes = self.classes.of_seeds(seeds, self.class_filter)
+        for column, code in self.class_override.items():
             codes[:, column] = code
         return torch.from_numpy(codes).to(self.device)
 
@@ -158,7 +165,7 @@ class Sampler:
             return z
         return cast(Generator, self.generator).conditioned(z, self.codes(seeds) if codes is None else codes)
 
-    def _lots(
+    def _chunks(
         self, items: Sequence[int], work: Callable[[list[int]], T], progress: Callable[[int], object] = lambda n: None
     ) -> Iterator[T]:
         """Apply `work` to items in batches; the batch size is halved if one does not fit in memory."""

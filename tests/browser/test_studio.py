@@ -221,7 +221,7 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
         == generate(tmp_path, command(page), run_here).read_bytes()
     )
     before = choose(page, 5)
-    assert command(page) == "python generate.py --seeds=5"
+    assert command(page) == "python generate.py --seed=5 --nogen 1"
     assert (
         saved(page, "#save-face", tmp_path / "face.png").read_bytes()
         == generate(tmp_path, command(page), run_here).read_bytes()
@@ -231,7 +231,7 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     assert lighter.mean() > before.mean() + 10
     blue = changed(page, "#face", lambda: pick(page, "hair", "blue"))
     assert not np.array_equal(blue, lighter)
-    assert command(page) == "python generate.py --seeds=5 --light=1 --hair=blue"
+    assert command(page) == "python generate.py --seed=5 --nogen 1 --change=light:1,hair:blue"
     mine = saved(page, "#save-face", tmp_path / "face.png")
     theirs = generate(tmp_path, command(page), run_here)
     assert np.array_equal(np.asarray(Image.open(mine)), np.asarray(Image.open(theirs)))
@@ -282,7 +282,7 @@ def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
 def test_neighbours_further_faces_and_the_best_hang_on_the_wall(page: Page) -> None:
     choose(page, 2)
     changed(page, "#wall", page.locator("#more").click)
-    assert command(page) == "python generate.py --seeds=2 --vary=0.4 --nogen 24"
+    assert command(page) == "python generate.py --seed=2 --vary=0.4 --nogen 24"
     changed(page, "#wall", page.locator("#next").click)
     assert command(page) == "python generate.py --seed=24 --nogen 24"
     pick(page, "best", "128")
@@ -307,7 +307,7 @@ def test_an_own_picture_is_found_what_is_drawn_meanwhile_stays_and_a_broken_one_
     assert command(page) == "python generate.py --invert=PICTURE"
     assert shown(page, "#face").std() > 20
     choose(page, 0)
-    assert command(page) == "python generate.py --seeds=24"
+    assert command(page) == "python generate.py --seed=24 --nogen 1"
 
     (tmp_path / "broken.png").write_bytes((tmp_path / "own.png").read_bytes()[:900])
     upload(page, tmp_path / "broken.png")
@@ -341,7 +341,7 @@ def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
     assert command(page) == "python generate.py --seed=0 --nogen 24 --gen_std=0.7"
     choose(page, 4)
     changed(page, "#face", lambda: pick(page, "eyes", "red"))
-    assert command(page) == "python generate.py --seeds=4 --gen_std=0.7 --eyes=red"
+    assert command(page) == "python generate.py --seed=4 --nogen 1 --gen_std=0.7 --change=eyes:red"
     page.locator("#pin").click()
     page.wait_for_function("document.querySelectorAll('#pins img').length == 1")
     theirs = np.asarray(Image.open(generate(tmp_path, command(page), run_here)))
@@ -383,9 +383,12 @@ def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: s
     other.wait_for_function("document.querySelectorAll('#wall img').length == 24")
     mine, theirs = choose(page, 1), choose(other, 2)
     assert not np.array_equal(mine, theirs)
-    assert (command(page), command(other)) == ("python generate.py --seeds=1", "python generate.py --seeds=2")
+    assert (command(page), command(other)) == (
+        "python generate.py --seed=1 --nogen 1",
+        "python generate.py --seed=2 --nogen 1",
+    )
     assert not np.array_equal(changed(page, "#face", lambda: set_slider(page, "turn", 1)), mine)
-    assert command(other) == "python generate.py --seeds=2"
+    assert command(other) == "python generate.py --seed=2 --nogen 1"
     other.close()
 
 
@@ -399,9 +402,9 @@ def test_what_is_typed_wrongly_is_said_or_taken_as_the_nearest(page: Page) -> No
     expect(page.get_by_text("click one and pin it").nth(1)).to_be_visible()
     before = choose(page, 0)
     set_slider(page, "light", 50)
-    page.wait_for_function("document.querySelector('#command textarea').value.includes('--light=1')")
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('--change=light:1')")
     page.locator("#light input[type=number]").fill("")
-    page.wait_for_function("!document.querySelector('#command textarea').value.includes('--light')")
+    page.wait_for_function("!document.querySelector('#command textarea').value.includes('--change')")
     assert np.array_equal(shown(page, "#face"), before)
 
 

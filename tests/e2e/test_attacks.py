@@ -383,7 +383,7 @@ def test_names_of_classes_are_text_in_the_page_for_a_friend_and_in_the_terminal(
 ) -> None:
     names = "</script><script>alert(1)</script>", "/*BINARY*/", "\x1b]0;a\x07", HARMFUL
     hostile_generator(tmp_path / "run/latest.pt", names)
-    for words in ("--class=x", "--list_classes"):
+    for words in ("--class=x", "--class"):
         done = run_here("generate.py", "--checkpoint=run/latest.pt", words, "--nogpu")
         assert done.stdout + done.stderr
         assert (done.stdout + done.stderr).replace("\n", "").isprintable()

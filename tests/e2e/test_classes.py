@@ -74,7 +74,7 @@ def test_folders_are_learned_as_classes_and_a_stopped_run_goes_on_bit_for_bit(
         assert done.returncode == 0, done.stderr
         return load_picture(tmp_path / "result.png").tobytes()
 
-    listed = run_here("generate.py", "--nogpu", "--checkpoint=checkpoints/whole", "--list_classes")
+    listed = run_here("generate.py", "--nogpu", "--checkpoint=checkpoints/whole", "--class")
     assert listed.stdout.splitlines()[-1] == "class: cats 50, dogs 50, ogres 50"
     cats, dogs = drawn("--class=cats"), drawn("--class", "class:dogs")
     assert cats != dogs
@@ -102,7 +102,7 @@ def test_folders_are_learned_as_classes_and_a_stopped_run_goes_on_bit_for_bit(
         "generate.py", "--nogpu", "--checkpoint=checkpoints/whole", "--gen_search_num=64", "--class=cats..dogs"
     )
     assert both.returncode == 2
-    assert "give one of them" in both.stderr
+    assert "--gen_search_num has no effect with --class=FROM..TO" in both.stderr
 
 
 def test_from_a_generator_without_classes_a_run_begins_with_the_faces_that_it_draws(

@@ -89,11 +89,12 @@ def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
     def made() -> Iterator[generate.Drawn]:
         for seed in range(5):
             drawn.append(seed)
-            yield str(seed), seed, torch.zeros(MODEL.nz), np.zeros((32, 32, 3), np.uint8)
+            yield generate.Drawn(str(seed), np.zeros((32, 32, 3), np.uint8), torch.zeros(MODEL.nz), seed)
 
-    generate.write(made(), 5, sampler, generate.GenerateConfig(gen_img=tmp_path / "grid.png"))
+    config = generate.GenerateConfig(gen_img=tmp_path / "grid.png")
+    generate.write(config, sampler, made(), 5)
     assert drawn == [0, 1]
-    generate.write(made(), 5, sampler, generate.GenerateConfig(gen_img=tmp_path / "grid.png", outdir=tmp_path / "out"))
+    generate.write(dataclasses.replace(config, outdir=tmp_path / "out"), sampler, made(), 5)
     assert len(list((tmp_path / "out").iterdir())) == 5
 
 
@@ -128,7 +129,7 @@ def test_a_search_says_that_the_faces_were_chosen_before_they_were_changed(
     small: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
-    words = ["--nogen=4", "--gen_search_num=16", "--light=1"]
+    words = ["--nogen=4", "--gen_search_num=16", "--change=light:1"]
     result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", *words)
     assert "of 16 the best as far as the discriminator can tell before the change\n" in result.stdout, result.stderr
 
@@ -143,11 +144,11 @@ def test_grey_faces_take_no_colours(
     monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
     grey = tmp_path_factory.mktemp("grey") / "grey.pt"
     write_knowing(grey, vocabulary=(), channels=1)
-    for words in (["--warm=1"], ["--eyes=blue"]):
+    for words in (["--change=warm:1"], ["--change=light:1,eyes:blue"]):
         said = refused(run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", *words))
-        assert "this generator makes grey faces, without colours; leave out --hair, --eyes and --warm" in said
+        assert "--change: this generator makes grey faces; leave out hair, eyes and warm" in said
     assert list(tmp_path.iterdir()) == []
-    light = run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", "--light=1")
+    light = run_here("generate.py", "--nogpu", f"--checkpoint={grey}", "--nogen=1", "--change=light:1")
     assert light.returncode == 0, light.stderr
 
 
@@ -247,7 +248,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, run_here: Com
 
 
 def test_a_colour_that_the_generator_has_no_class_of_is_a_direction(tmp_path: Path, run_here: Command) -> None:
-    done = run_here("generate.py", "--nogpu", "--nogen=2", "--eyes=orange")
+    done = run_here("generate.py", "--nogpu", "--nogen=2", "--change=eyes:orange")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "result.png").is_file()
 
@@ -255,13 +256,20 @@ def test_a_colour_that_the_generator_has_no_class_of_is_a_direction(tmp_path: Pa
 def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here: Command) -> None:
     guesser = dataclasses.replace(colours.load(CPU), least=(0.0, 0.0))
     green, counts = guesser.vocabulary[0].index("green"), []
-    for words in (["--class=hair:green"], ["--hair=green"]):
+    for words in (["--class=hair:green"], ["--change=hair:green"]):
         run_here("generate.py", "--nogpu", "--nogen=16", "--outdir=faces", *words).check_returncode()
         faces = np.stack([np.asarray(Image.open(path)) for path in sorted((tmp_path / "faces").glob("*.png"))])
         counts.append((guesser(faces)[0][:, 0] == green).sum())
     assert len(faces) == 16
     assert counts[0] < counts[1]
     assert counts[1] >= 14
+
+
+def test_each_option_goes_with_something_and_each_thing_asked_for_is_a_function() -> None:
+    table = {asked: set(options.split()) for asked, options in generate.GOES_WITH.items()}
+    assert set.union(*table.values()) == set(config.options_of(generate.GenerateConfig))
+    limits = {"--seed=LIST", "--morph of PNG files", "--mix of PNG files"}
+    assert set(table) - limits == set(generate.VERBS) | {"--timelapse"}
 
 
 @pytest.mark.parametrize(
@@ -272,30 +280,37 @@ def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here:
         (["--gen_img=faces.txt"], "expected a name ending in .png"),
         (["--checkpoint=nothing.pt"], "nothing.pt: no such checkpoint"),
         (["--gen_nun=3"], "did you mean --gen_num?"),
-        (["--seeds=5-3"], "--seeds: expected numbers and ranges such as 1-64,100; got '5-3'"),
-        (["--seeds=1,,2"], "expected numbers and ranges such as 1-64,100; got ''"),
-        (["--seeds=0-99999999999"], "--seeds: at most 1,000,000 faces at once"),
-        (["--seeds=1-3", "--nogen=3"], "--gen_num means nothing with --seeds; leave it out"),
-        (["--seeds=1-3", "--gen_search_num=100"], "--gen_search_num chooses among seeds from --seed on, --seeds names"),
-        (["--mix=1 + 2", "--morph=1,2"], "--mix and --morph each say what to generate; give one of them"),
-        (["--vary=0.3", "--morph=1,2"], "--vary draws the neighbours of one face"),
+        (["--seed=5-3"], "--seed: expected a number, or numbers and ranges such as 1-64,100, up to 2**53; got '5-3'"),
+        (["--seed=-1"], "or numbers and ranges such as 1-64,100, up to 2**53; got '-1'"),
+        (["--seed=9007199254740993"], "up to 2**53; got '9007199254740993'"),
+        (["--seed=1,,2"], "or numbers and ranges such as 1-64,100, up to 2**53; got ''"),
+        (["--seed=0-99999999999"], "--seed: at most 1,000,000 faces at once"),
+        (["--seed=1-3", "--nogen=3"], "--gen_num has no effect with --seed=LIST; leave it out"),
+        (["--seed=1-3", "--gen_search_num=100"], "--gen_search_num has no effect with --seed=LIST; leave it out"),
+        (["--mix=1 + 2", "--morph=1,2"], "--mix has no effect with --morph; leave it out"),
+        (["--vary=0.3", "--morph=1,2"], "--vary has no effect with --morph; leave it out"),
+        (["--like=a.png", "--gen_search_num=64"], "--gen_search_num has no effect with --like; leave it out"),
+        (["--vary=0.3", "--gen_search_num=64"], "--vary has no effect with --gen_search_num; leave it out"),
+        (["--class", "--nogen=3"], "--gen_num has no effect with --class without a name; leave it out"),
         (["--vary=1.5"], "--vary: must be from 0 to 1; got 1.5"),
-        (["--vary=0.3", "--seeds=1-3"], "--vary: draws the neighbours of one face, not of 3"),
+        (["--vary=0.3", "--seed=1-3"], "--vary: draws the neighbours of one face, not of 3"),
         (["--like=none.png"], "none.png: cannot be read as a picture"),
-        (["--like=none.png", "--class=hair:red"], "--like shows a face of any class; leave --class out"),
+        (["--like=none.png", "--class=hair:red"], "--class has no effect with --like; leave it out"),
         (["--mix=12 -"], "--mix: expected a sum of faces, such as '12 - 7 + 30'"),
         (["--morph=3"], "--morph: expected 2 to 64 faces, by their seeds or PNG files, such as 3,17,42; got '3'"),
         (["--morph=3,17", "--gen_img=film.png"], "--gen_img: expected a film ending in .webp, .gif or .mp4"),
-        (["--like=a.png", "--gen_std=0.5"], "--gen_std means nothing with --like; leave it out"),
-        (["--mix=a.png + b.png", "--class=hair:red"], "--class means nothing with --mix of PNG files; leave it out"),
-        (["--morph=a-1.png,b.png", "--gen_std=2"], "--gen_std means nothing with --morph of PNG files; leave it out"),
-        (["--seconds=3"], "--seconds is for --morph; leave it out"),
-        (["--timelapse=run", "--hair=blue"], "--hair means nothing with --timelapse; leave it out"),
-        (["--hair=bleu"], "--hair: no colour is called 'bleu'; did you mean blue?"),
-        (["--hair=blue..red"], "--hair: no colour is called 'blue..red'"),
-        (["--light=2"], "--light: must be from -1 to 1; got 2"),
+        (["--like=a.png", "--gen_std=0.5"], "--gen_std has no effect with --like; leave it out"),
+        (["--mix=a.png + b.png", "--class=hair:red"], "--class has no effect with --mix of PNG files; leave it out"),
+        (["--morph=a-1.png,b.png", "--gen_std=2"], "--gen_std has no effect with --morph of PNG files; leave it out"),
+        (["--seconds=3"], "--seconds has no effect with faces of seeds; leave it out"),
+        (["--timelapse=run", "--change=hair:blue"], "--change has no effect with --timelapse; leave it out"),
+        (["--change=hair:bleu"], "--change: no colour of hair is called 'bleu'; did you mean blue?"),
+        (["--change=hair:blue..red"], "--change: no colour of hair is called 'blue..red'"),
+        (["--change=light:2"], "--change: light must be from -1 to 1; got 2"),
+        (["--change=hair:blue", "--class=hair:red"], "--class and --change both give hair; give it once"),
+        (["--class=hair:blue..red", "--mix=1 + 2"], "--mix has no effect with --class=FROM..TO; leave it out"),
+        (["--class=hair:blue..red", "--vary=0.3"], "--vary has no effect with --class=FROM..TO; leave it out"),
         (["--invert=none.png"], "none.png: cannot be read as a picture"),
-        (["--morph=3,17", "--fps=0"], "--fps: must be from 1 to 30; got 0"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_creates_nothing(
@@ -312,7 +327,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_here: Com
 
 def test_seeds_name_the_faces(small: Path, tmp_path: Path, run_here: Command) -> None:
     words = ["--nogpu", f"--checkpoint={small}"]
-    result = run_here("generate.py", *words, "--seeds=7-9, 2,2", "--outdir=out")
+    result = run_here("generate.py", *words, "--seed=7-9, 2,2", "--outdir=out")
     assert result.returncode == 0, result.stderr
     assert "4 faces in result.png" in result.stdout
     assert sorted(p.stem for p in (tmp_path / "out").iterdir()) == [f"face-{seed:08d}" for seed in (2, 7, 8, 9)]
@@ -375,7 +390,7 @@ def test_a_film_goes_through_its_faces_and_back(small: Path, tmp_path: Path, run
     assert len(frames) == 30
     steps = [np.sqrt(((a - b) ** 2).mean()) for a, b in zip(frames, [*frames[1:], frames[0]], strict=True)]
     assert max(steps) < 2 * np.mean(steps)
-    assert run_here(*words, "--seeds=3", "--gen_img=first.png").returncode == 0
+    assert run_here(*words, "--seed=3", "--nogen=1", "--gen_img=first.png").returncode == 0
     assert np.array_equal(frames[0], pixels(tmp_path / "first.png"))
     if suffix != ".mp4":
         with Image.open(tmp_path / f"morph{suffix}") as made:

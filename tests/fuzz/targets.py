@@ -32,6 +32,7 @@ from gan.data import cleaning, faces, labels
 from gan.data.cleaning import PrepareConfig
 from gan.data.pictures import in_processes
 from gan.play import page, recipes, studio
+from gan.play.directions import Change
 from gan.presets import resolve
 from gan.quality import sampling
 from gan.training.run import Run, TrainingState
@@ -348,14 +349,14 @@ def read_page(values: list[Any], folder: Path) -> None:
         assert 0 <= seed <= page.LAST_SEED
         assert one in ("a", "b")
         text = str(value)
-        for reader in (recipes.terms, lambda text: studio.place([], text), classes.parse):
+        for reader in (recipes.terms, lambda text: studio.place([], text), classes.parse, Change.parse):
             with contextlib.suppress(UserError):
                 reader(text)
 
 
-SUMS = st.lists(st.sampled_from(["12", "+", "-", " + ", " - ", "a.png", "hair:", "red", "..", ",", "eyes:a,b"])).map(
-    "".join
-)
+SUMS = st.lists(
+    st.sampled_from(["12", "+", "-", " + ", " - ", "a.png", "hair:", "red", "..", ",", "eyes:a,b", "light:0.5"])
+).map("".join)
 _CONTENT = _checkpoint()
 
 

@@ -37,7 +37,7 @@ def test_three_lines_work_from_another_folder(tmp_path: Path) -> None:
 def test_its_faces_are_those_of_the_command_line(
     released: Generator, run_here: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    result = run_here("generate.py", "--seeds=5,6", "--gen_std=0.8", "--outdir=out", "--nogpu")
+    result = run_here("generate.py", "--seed=5,6", "--gen_std=0.8", "--outdir=out", "--nogpu")
     assert result.returncode == 0, result.stderr
     faces = released.sample(2, seed=5, truncation=0.8)
     for seed, face in zip((5, 6), faces, strict=True):

@@ -139,7 +139,7 @@ def test_names_may_hold_what_separates(text: str, found: tuple[dict[int, int], d
 
 def test_of_many_classes_an_error_names_some() -> None:
     many = Classes.of((("kind", *(f"n{i}" for i in range(100))),), np.arange(1, 101)[:, None])
-    with pytest.raises(ConfigError, match=r"there are n0, .*n19, \.\.\.; all of them: --list_classes"):
+    with pytest.raises(ConfigError, match=r"there are n0, .*n19, \.\.\.; all of them: --class"):
         many.parse("zzzzzzz")
 
 

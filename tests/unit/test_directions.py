@@ -1,6 +1,7 @@
 """Directions: what is found moves what it is called after, and no more than is asked."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from config import RELEASED, ConfigError, ModelConfig
 from gan import images
 from gan.play import directions
-from gan.play.directions import Directions
+from gan.play.directions import Change, Directions
 from gan.quality import sampling
 from gan.quality.colours import Guesser
 from gan.quality.features import Extractor
@@ -64,11 +65,11 @@ def test_directions_do_not_depend_on_the_classes_that_are_asked_for(
     knowing_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directions, "SAMPLES", 128)  # for time
-    plain, asking = (sampling.load(knowing_checkpoint, CPU) for _ in range(2))
-    asking.asked, asking.replaced = {0: 1}, {1: 2}
+    plain = sampling.load(knowing_checkpoint, CPU)
+    asking = plain.of_classes({0: 1}, {1: 2})
     for one, other in zip(*(directions.find(sampler).sliders.values() for sampler in (plain, asking)), strict=True):
         assert torch.equal(one, other)
-    assert (asking.asked, asking.replaced) == ({0: 1}, {1: 2})
+    assert (asking.class_filter, asking.class_override) == ({0: 1}, {1: 2})
 
 
 def test_lean_is_what_differs_most_from_mirror_images(known: Sampler) -> None:
@@ -91,9 +92,7 @@ def test_a_slider_moves_what_it_is_called_after_and_keeps_lengths(known: Sampler
         torch.cat([found.guesser.extractor(faces)[:, 0] for faces in known.draw(some)]) for some in (darker, lighter)
     )
     assert (light - dark).abs().median() < 2  # of 255
-    assert torch.equal(
-        found.move(latents, {}), torch.nn.functional.normalize(latents, dim=1) * latents.norm(dim=1, keepdim=True)
-    )
+    assert torch.equal(found.move(latents, {}), latents)
 
 
 def test_measures_are_what_they_say() -> None:
@@ -108,16 +107,18 @@ def test_measures_are_what_they_say() -> None:
     assert halves.shape == (3, directions.SQUARES**2 // 2)
 
 
-def test_regression_finds_what_depends_and_freed_holds_the_others() -> None:
+def test_regression_finds_what_depends_and_what_is_orthogonalised_holds_the_others() -> None:
     latents = torch.randn(500, 6, generator=torch.Generator().manual_seed(0))
     weights = torch.tensor([[3.0, 0, 0, 0, 0, 0], [1.0, 1, 0, 0, 0, 0]])
     depends = directions.regression(latents, latents @ weights.T)
     torch.testing.assert_close(
         torch.nn.functional.normalize(depends, dim=1), torch.nn.functional.normalize(weights, dim=1), rtol=0, atol=0.05
     )
-    alone = directions.freed(weights[1], weights[:1])
+    alone = directions.orthogonalised(weights[1], weights[:1])
     torch.testing.assert_close(alone, torch.tensor([0.0, 1, 0, 0, 0, 0]))
-    torch.testing.assert_close(directions.freed(weights[0], weights[:1]), weights[0] / 3)  # nothing else is left of it
+    torch.testing.assert_close(
+        directions.orthogonalised(weights[0], weights[:1]), weights[0] / 3
+    )  # nothing else is left of it
 
 
 def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair() -> None:
@@ -176,16 +177,16 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
 
 
 def test_hair_of_another_class_leaves_the_eyes_as_they_were() -> None:
-    sampler = sampling.load(RELEASED, CPU)
-    found = directions.of(sampler)
+    plain = sampling.load(RELEASED, CPU)
+    found = directions.of(plain)
     (column, code), seeds = found.code("hair", "pink"), [10_004, 10_006, 10_008]
-    sampler.replaced, _ = sampler.classes.parse("hair:pink")
+    sampler = plain.of_classes({}, plain.classes.learned({"hair": "pink"}))
 
     def draw(of: Sampler) -> torch.Tensor:
         return of.latents(seeds).cpu()
 
-    own, of_class = draw(dataclasses.replace(sampler, replaced={})), draw(sampler)
-    changed = found.change(sampler, draw, {}, {"hair": "pink"})
+    own, of_class = draw(plain), draw(sampler)
+    changed = found.change(sampler, draw, Change({}, {"hair": "pink"}))
     codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
         np.concatenate([next(sampler.draw(latents)) for latents in (own, of_class, changed)])
     )
@@ -195,6 +196,44 @@ def test_hair_of_another_class_leaves_the_eyes_as_they_were() -> None:
     assert (codes[-3:, column] == code).all()
 
 
-def test_an_unknown_colour_is_one_line(found: Directions) -> None:
-    with pytest.raises(ConfigError, match=r"--hair: no colour is called 'bleu'; did you mean blue\?"):
-        found.code("hair", "bleu")
+def test_an_unknown_colour_is_one_line(known: Sampler, found: Directions) -> None:
+    with pytest.raises(ConfigError, match=r"--change: no colour of hair is called 'bleu'; did you mean blue\?"):
+        found.targets(known, Change({}, {"hair": "bleu"}))
+
+
+@pytest.mark.parametrize("text", ["light:0.5,turn:-1,hair:blue,eyes:red", "hair:fair, long,warm:1", ""])
+def test_a_change_is_read_and_written(text: str) -> None:
+    change = Change.parse(text) if text else Change()
+    assert bool(change) == bool(text)
+    assert Change.parse(str(change)) == change if text else str(change) == ""
+    if text.startswith("light"):
+        assert change == Change({"light": 0.5, "turn": -1.0}, {"hair": "blue", "eyes": "red"})
+    elif text:
+        assert change == Change({"warm": 1.0}, {"hair": "fair, long"})
+
+
+def test_order_case_and_blanks_do_not_matter_and_what_stays_is_left_out() -> None:
+    assert Change.parse(" Eyes : red , TURN:1,hair:blue,light:0") == Change.parse("turn:1,hair:blue,eyes:red")
+    assert list(Change.parse("eyes:red,hair:blue").colours) == ["hair", "eyes"]  # the first is held with the second
+    assert not Change.parse("light:0,warm:-0.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected NAME:VALUE, such as hair:blue,light:0.5; got ''"),
+        ("blue", "expected NAME:VALUE, such as hair:blue,light:0.5; got 'blue'"),
+        ("hair:", "expected NAME:VALUE, such as hair:blue,light:0.5; got 'hair:'"),
+        ("hair:blue,:1", "expected NAME:VALUE, such as hair:blue,light:0.5; got ':1'"),
+        ("hare:blue", "no change is called 'hare'; did you mean hair?"),
+        ("mood:calm", "no change is called 'mood'; there are hair, eyes, light, warm, turn"),
+        ("hair:blue,hair:red", "hair is given twice; give it once"),
+        ("light:1.5", "light must be from -1 to 1; got 1.5"),
+        ("turn:-1.01", "turn must be from -1 to 1; got -1.01"),
+        ("warm:nan", "warm must be from -1 to 1; got nan"),
+        ("light:bright", "light must be a number, such as light:0.5; got 'bright'"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"--change: {said}")):
+        Change.parse(text)

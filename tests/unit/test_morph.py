@@ -64,9 +64,9 @@ def test_steps_look_alike_where_a_generator_changes_suddenly(sampler: Sampler) -
 
 
 def test_a_film_of_many_faces_is_no_longer_than_seconds_may_say() -> None:
-    assert morph.frames_of(3, None, 25) == 150
-    assert morph.frames_of(64, None, 25) == 750
-    assert morph.frames_of(64, 0.2, 1) == 2
+    assert morph.frames_of(3, None) == 150
+    assert morph.frames_of(64, None) == 750
+    assert morph.frames_of(64, 0.2) == 5
 
 
 def test_it_says_how_many_faces_it_has_drawn(sampler: Sampler) -> None:

@@ -142,7 +142,7 @@ def test_best_of_equals_are_the_first() -> None:
     assert limited(64).best(range(90), 3, std=0.0) == [0, 1, 2]
 
 
-def test_where_a_discriminator_knows_faces_the_worst_place_counts_and_the_unlike_come_last() -> None:
+def test_where_a_discriminator_knows_faces_the_worst_position_counts_and_the_unlike_come_last() -> None:
     sampler = sampling.load(RELEASED, CPU)
     discriminator = sampler.discriminator
     assert isinstance(discriminator, Discriminator)
@@ -172,8 +172,8 @@ def test_choosing_among_more_than_are_compared_misses_none(monkeypatch: pytest.M
     sampler = sampling.load(RELEASED, CPU)
     at_once = sampler.best(range(130), 130)
     monkeypatch.setattr(sampling, "TYPICAL_OF", 64)
-    in_lots = sampler.best(range(130), 130)
-    assert sorted(in_lots) == sorted(at_once) == list(range(130))
+    in_chunks = sampler.best(range(130), 130)
+    assert sorted(in_chunks) == sorted(at_once) == list(range(130))
 
 
 def test_samples_that_were_not_compared_are_held_to_the_same_measure() -> None:
@@ -296,10 +296,11 @@ def knowing(tmp_path: Path) -> Sampler:
 
 
 def test_on_the_way_between_two_classes_all_else_stays(knowing: Sampler) -> None:
-    knowing.asked, until = knowing.classes.parse("hair:blue..red")
+    first, until = knowing.classes.parse("hair:blue..red")
+    blue = knowing.of_classes(first)
     for seed in range(8):
         codes = knowing.classes.of_seeds([seed], {0: 1})
-        (row,) = knowing.draw(knowing.between(seed, until, 5))
+        (row,) = blue.draw(blue.between(seed, until, 5))
         z = latents([seed], TINY.nz)
         for face, hair in ((row[0], 1), (row[-1], 2)):
             codes[:, 0] = hair
@@ -310,23 +311,23 @@ def test_on_the_way_between_two_classes_all_else_stays(knowing: Sampler) -> None
 
 def test_a_class_that_is_replaced_leaves_the_others_as_they_were(knowing: Sampler) -> None:
     before = knowing.codes(range(200))
-    knowing.replaced = {0: 1}
-    after = knowing.codes(range(200))
+    after = knowing.of_classes({}, {0: 1}).codes(range(200))
     assert set(after[:, 0].tolist()) == {1}
     assert torch.equal(after[:, 1], before[:, 1])
-    knowing.replaced, knowing.asked = {}, {0: 1}
-    assert not torch.equal(
-        knowing.codes(range(200))[:, 1], before[:, 1]
-    )  # most of those with blue hair have brown eyes
+    blue = knowing.of_classes({0: 1}).codes(range(200))
+    assert set(blue[:, 0].tolist()) == {1}
+    assert not torch.equal(blue[:, 1], before[:, 1])  # most of those with blue hair have brown eyes
+    assert torch.equal(knowing.codes(range(200)), before)  # the sampler itself is as it was
 
 
 def test_the_discriminator_chooses_those_that_suit_their_class(knowing: Sampler) -> None:
     assert isinstance(knowing.discriminator, Discriminator)
     for text in ("hair:blue", "hair:red"):
-        knowing.asked, _ = knowing.classes.parse(text)
-        codes = knowing.codes(range(40))
+        first, _ = knowing.classes.parse(text)
+        asking = knowing.of_classes(first)
+        codes = asking.codes(range(40))
         with torch.no_grad():
             z = latents(range(40), TINY.nz)
             faces = knowing.generator(z, codes)
             logits = knowing.discriminator(faces, None, codes).flatten()
-        assert knowing.best(range(40), 3) == logits.argsort(descending=True)[:3].tolist()
+        assert asking.best(range(40), 3) == logits.argsort(descending=True)[:3].tolist()

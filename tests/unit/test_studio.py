@@ -13,6 +13,7 @@ import torch
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import recipes
+from gan.play.directions import Change
 from gan.play.studio import Face, Studio
 from gan.training import ema
 from model import Discriminator, Generator
@@ -43,8 +44,8 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
 
 def test_every_checkpoint_is_at_hand_the_newest_first(studio: Studio) -> None:
     assert studio.names() == ["released", "new/latest.pt", "new/best.pt", "old/best.pt"]
-    assert studio.command("new/latest.pt", "--seeds=3") == (
-        "python generate.py --checkpoint=checkpoints/new/latest.pt --seeds=3"
+    assert studio.command("new/latest.pt", "--seed=3") == (
+        "python generate.py --checkpoint=checkpoints/new/latest.pt --seed=3"
     )
     for name in ("new/.latest.pt.7.pt", "../secret.pt", "/etc/passwd", ""):
         with pytest.raises(CheckpointError, match="no generator is called"):
@@ -117,11 +118,11 @@ def test_neighbours_lose_the_seed_but_the_first(studio: Studio) -> None:
 
 
 def test_a_face_says_how_it_was_drawn(studio: Studio, write_knowing: Callable[..., None]) -> None:
-    assert [face.words for face in studio.wall("old/best.pt", 3, 1, 1.0, 1, "")] == [["--seeds=3"]]
+    assert [face.words for face in studio.wall("old/best.pt", 3, 1, 1.0, 1, "")] == [["--seed=3", "--nogen 1"]]
     write_knowing(Path("checkpoints/kinds/latest.pt"))
     (face,) = studio.wall("kinds/latest.pt", 3, 1, 0.7, 1, "mood:wild,hair:blue")
-    assert face.words == ["--seeds=3", "--gen_std=0.7", "--class=mood:wild,hair:blue"]
-    assert face.without({"hair"}).words == ["--seeds=3", "--gen_std=0.7", "--class=mood:wild"]
+    assert face.words == ["--seed=3", "--nogen 1", "--gen_std=0.7", "--class=mood:wild,hair:blue"]
+    assert face.without({0}).words == ["--seed=3", "--nogen 1", "--gen_std=0.7", "--class=mood:wild"]
 
 
 def test_a_class_that_was_asked_for_gives_way_to_another_colour(
@@ -133,7 +134,7 @@ def test_a_class_that_was_asked_for_gives_way_to_another_colour(
     found = studio.directions(red.sampler)
     (own,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "mood:wild")
     recoloured = found.recolour(red.sampler, blue.latent, *found.code("hair", "blue"), own.latent)
-    assert torch.equal(studio.moved(red, {}, {"hair": "blue"}).latent, recoloured)
+    assert torch.equal(studio.moved(red, Change({}, {"hair": "blue"})).latent, recoloured)
 
 
 def test_the_command_of_a_recoloured_face_keeps_the_classes_that_stay(
@@ -141,22 +142,24 @@ def test_the_command_of_a_recoloured_face_keeps_the_classes_that_stay(
 ) -> None:
     write_knowing(Path("checkpoints/kinds/latest.pt"))
     (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
-    for colours, known in ({"hair": "aqua"}, []), ({"hair": "Blue", "eyes": "red"}, ["hair"]):
+    for colours, known in ({"hair": "aqua"}, {}), ({"hair": "Blue", "eyes": "red"}, {0: 1}):
         assert red.sampler.classes.learned(colours) == known
-    assert torch.equal(studio.moved(red, {}, {"hair": "BLUE"}).latent, studio.moved(red, {}, {"hair": "blue"}).latent)
+    assert torch.equal(
+        studio.moved(red, Change({}, {"hair": "BLUE"})).latent, studio.moved(red, Change({}, {"hair": "blue"})).latent
+    )
 
 
 def test_a_face_whose_checkpoint_was_deleted_can_still_be_played_with(studio: Studio) -> None:
     wall = studio.wall("old/best.pt", 5, 2, 1.0, 2, "")
     Path("checkpoints/old/best.pt").unlink()
     assert studio.pixels(studio.neighbours(wall[0], 3, 0.4)).shape == (3, 32, 32, 3)
-    assert studio.command("old/best.pt", "--seeds=5").endswith("--checkpoint=checkpoints/old/best.pt --seeds=5")
+    assert studio.command("old/best.pt", "--seed=5").endswith("--checkpoint=checkpoints/old/best.pt --seed=5")
 
 
 def test_a_colour_that_is_no_class_is_a_direction(studio: Studio, write_knowing: Callable[..., None]) -> None:
     write_knowing(Path("checkpoints/kinds/latest.pt"))
     (red,) = studio.wall("kinds/latest.pt", 3, 1, 1.0, 1, "hair:red,mood:wild")
-    moved = studio.moved(red, {}, {"hair": "aqua"})
+    moved = studio.moved(red, Change({}, {"hair": "aqua"}))
     assert moved.latent.shape == red.latent.shape
     assert not torch.equal(moved.latent, red.latent)
 
@@ -215,7 +218,7 @@ def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
     lighter = (1.0, 0.0, 0.0, page.AS_IS, page.AS_IS)
     for index in (0, 1):
         on["on_wall"](now, gradio.SelectData(None, {"index": 0, "value": None}))
-        assert "--light=1" in on["on_change"](now, *lighter)[-1]
+        assert "--change=light:1" in on["on_change"](now, *lighter)[-1]
         edited = now.face
 
         def slow(*words: Any, index: int = index) -> Face:
