@@ -1,6 +1,5 @@
 """The documents against the code: options as they are, commands that work, links that lead."""
 
-import hashlib
 import itertools
 import re
 import shlex
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.options import CONFIGS, options_page
-from config import RELEASED
 from gan.command_line import parse
 from gan.quality import whole_faces
 
@@ -24,9 +22,6 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/*.md", "checkpoints/README.md", "data/*.md")
     for path in ROOT.glob(pattern)
 )
-README_BYTES = 9_000
-UNKNOWN = "synthetic, no checkpoint"
-"""What docs/pictures.md may say in place of a checkpoint."""
 
 
 def read(document: str) -> str:
@@ -58,11 +53,6 @@ def test_every_page_a_user_reads_is_there_in_both_languages() -> None:
         assert f"docs/{page}" in PAGES
         assert f"docs/{page}.md" in read("README.md")
         assert f"docs/{page}.zh.md" in read("README.zh.md")
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
-def test_the_readme_is_short(document: str) -> None:
-    assert len((ROOT / document).read_bytes()) <= README_BYTES
 
 
 def test_the_page_of_options_is_made_from_the_config() -> None:
@@ -126,22 +116,6 @@ def test_the_commands_that_generate_run_as_written(
     assert len(list((tmp_path / "faces-out").iterdir())) == 100
 
 
-@pytest.mark.parametrize("language", ["", ".zh"])
-def test_every_row_of_the_page_for_readers_of_the_book_is_shown_by_something_that_exists(language: str) -> None:
-    text = read(f"docs/from-the-book{language}.md")
-    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-    tests = {name for source in sources.values() for name in re.findall(r"def (test_\w+)", source)}
-    assert set(re.findall(r"`(test_\w+)`", text)) <= tests
-    for name in re.findall(r"`(tests/[^`]+)`", text):
-        assert ROOT / name in sources
-    tables = re.findall(r"^\| --- \| --- \| --- \|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    rows = [row for table in tables for row in table.splitlines()]
-    assert len(rows) > 40
-    for row in rows:  # all but the last table, which has measurements
-        shown = row.split(" | ")[-1]
-        assert re.search(r"`(test_\w+|tests/.+|make \w+|python .+)`", shown) or row in tables[-1], row
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document: str) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", read(document)):
@@ -170,24 +144,7 @@ def test_both_languages_have_the_same_headings_commands_tables_and_pictures(page
     assert rows[0] == rows[1]
 
 
-def test_conclusions_fit_on_a_page_and_lead_to_their_entries() -> None:
-    text = read("docs/experiments.md")
-    begin, end = text.index("## Conclusions"), text.index("## How to read the entries")
-    conclusions = text[begin:end].splitlines()
-    assert len(conclusions) <= 60
-    assert all("](#" in line for line in conclusions if line.startswith("- "))
-
-
-def test_every_published_picture_has_its_command_and_its_checkpoint() -> None:
-    """Whoever replaces the released generator makes its pictures again, and writes so in docs/pictures.md."""
-    rows = re.findall(r"^\| \[([^\]]+)\]\(\1\) \| (.+?) \| ([^|]+?) \|$", read("docs/pictures.md"), re.MULTILINE)
-    names = [name for name, _, _ in rows]
-    assert sorted(names) == sorted(path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".webp"))
-    released = hashlib.sha256(RELEASED.read_bytes()).hexdigest()[:8]
-    for name, command, made_by in rows:
-        assert made_by == UNKNOWN or re.fullmatch(r"[0-9a-f]{8}", made_by), name
-        if re.match(r"`python (generate|evaluate)\.py(?!.*--(checkpoint|fake|netg_path))", command):
-            assert made_by == released, name
-    pages = "".join(read(document) for document in DOCUMENTS if document != "docs/pictures.md")
-    for name in names:
-        assert re.search(rf"\]\((docs/|\.\./docs/)?{re.escape(name)}\)", pages), f"no page shows {name}"
+def test_a_page_shows_every_picture() -> None:
+    pages = "".join(read(document) for document in DOCUMENTS)
+    for picture in (path for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".webp")):
+        assert re.search(rf"\]\((docs/|\.\./docs/)?{re.escape(picture.name)}\)", pages), f"no page shows {picture.name}"
