@@ -455,7 +455,10 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
             f"{why}; {instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
         )
     if free is None:
-        return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another with --vis_port"
+        return (
+            None,
+            f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another: --vis_server=http://localhost:PORT",
+        )
     server = Server(free, static)
     if not server.wait():
         server.process.kill()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 import train
 from gan import checkpoint
+from gan.presets import PRESETS
 from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +49,9 @@ nn.BatchNorm2d = Norm
 import train
 from config import TrainConfig
 from gan.command_line import command_line
+from gan.presets import PRESETS
 
+PRESETS["default"] |= {details!r}
 train.LOG_EVERY, train.SAVE_SECONDS = 1, 3600.0
 if __name__ == "__main__":
     command_line(TrainConfig, train.main)
@@ -137,21 +141,28 @@ def until_rows(run: Path, n: int, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "details"),
     [
-        ["--translate=1", "--colour=1", "--whole=1"],
-        pytest.param(["--loss=bce", "--penalty=exact"], marks=pytest.mark.slow),
+        (["--whole=1"], {"translate": 1.0, "colour": 1.0}),
+        pytest.param(["--loss=bce"], {"penalty": "gp"}, marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_train_as_one_does(
-    start: Start, run_here: Command, tmp_path: Path, faces: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    start: Start,
+    run_here: Command,
+    tmp_path: Path,
+    faces: Path,
+    options: list[str],
+    details: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = tmp_path / "without_norm.py"
-    script.write_text(WITHOUT_NORM.format(root=str(ROOT)))
-    same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--penalty_every=2", "--eval_images=0", *options]
+    script.write_text(WITHOUT_NORM.format(root=str(ROOT), details={"penalty_every": 2, **details}))
+    same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--eval_images=0", *options]
     same += ["--lr1=3e-4", "--lr2=3e-4"]  # Adam makes steps of rounding, and greater ones soon make it count
     finished(start(2, *same, "--run=2", script=script))
     owned = (nn, "BatchNorm2d"), (whole_faces, "scorer"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")
+    monkeypatch.setitem(PRESETS, "default", {})
     for owner, name in owned:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
     runpy.run_path(str(script))
@@ -162,7 +173,7 @@ def test_two_processes_train_as_one_does(
     # Not the logits: relativistic losses know no zero, and Adam makes a step of the rounding in its place.
     for row, other in zip(one, two, strict=True):
         assert row.keys() == other.keys()
-        for name in row.keys() & {"d_loss", "g_loss", "r1_penalty", "r2_penalty"}:
+        for name in row.keys() & {"d_loss", "g_loss", "r1_penalty", "r2_penalty", "gp_penalty"}:
             assert other[name] == pytest.approx(row[name], rel=2e-3, abs=1e-4), (row["step"], name)
     assert abs(one[-1]["d_loss"] - one[0]["d_loss"]) > 0.01
     learned = [checkpoint.load(tmp_path / "checkpoints" / str(n) / "latest.pt")["discriminator"] for n in (1, 2)]
@@ -172,6 +183,8 @@ def test_two_processes_train_as_one_does(
 
 
 SUMS = """
+    from gan.presets import PRESETS
+    PRESETS["default"]["freeze"] = 1
     from gan.training.ranks import Ranks
     wrapped = Ranks.wrapped
     def summed(ranks, network, device):
@@ -203,7 +216,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
     source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "")
     script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
-    words = f"--data_path={faces}", "--run=a", "--freeze=1", "--eval_images=0", "--max_epoch=100000"
+    words = f"--data_path={faces}", "--run=a", "--eval_images=0", "--max_epoch=100000"
     process = start(2, *words, script=script)
     until_rows(run, 3, process)
     if number == signal.SIGINT:  # a terminal sends it to all of them, and torchrun sends it on

@@ -366,12 +366,6 @@ def test_the_released_generator_learns_another_style_at_higher_rates(
     assert (config["lr1"], config["lr2"], config["whole"]) == (2e-3, 2e-3, 0)
 
 
-def test_more_layers_than_there_are_cannot_be_frozen(again: Path, faces: Path, run_here: Command) -> None:
-    done = run_here("train.py", *SMALL, f"--data_path={faces}", "--init=checkpoints/a", "--freeze=4", cwd=again)
-    assert done.returncode == 2
-    assert "--freeze: must be at most 3 at 32 pixels" in done.stderr
-
-
 def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
