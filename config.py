@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 SIZES = ", ".join(map(str, IMAGE_SIZES))
@@ -67,6 +67,11 @@ class ModelConfig:
     d_norm: Norm = "none"
     projected: bool = False
     vocabulary: Vocabulary = ()  # for each label column its name, followed by its classes
+
+    def __post_init__(self) -> None:
+        for name, of in (("arch", Arch), ("d_norm", Norm)):  # which a file may have from another program
+            if (value := getattr(self, name)) not in get_args(of):
+                raise ConfigError(f"{name}: expected one of {', '.join(get_args(of))}; got {value!r}")
 
     @property
     def first_pixels(self) -> int:

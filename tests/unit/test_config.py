@@ -121,6 +121,12 @@ def test_model_is_the_part_that_decides_the_shapes() -> None:
     assert resolve(TrainConfig, {}).model.projected
 
 
+@pytest.mark.parametrize("field", ["arch", "d_norm"])
+def test_networks_of_another_program_are_refused(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: expected one of .*; got 'new'"):
+        dataclasses.replace(TrainConfig().model, **{field: "new"})
+
+
 def test_options_are_few() -> None:
     numbers = [len(options_of(kind)) for kind, _ in CONFIGS]
     assert numbers[0] <= 45
