@@ -144,11 +144,9 @@ def test_answers_are_added_to_those_before(tmp_path: Path, monkeypatch: pytest.M
 def test_the_page_of_looks_says_what_the_answers_say() -> None:
     rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in re.findall(r"^\| \d.*", PAGE, re.MULTILINE)]
     said = look.answered({int(pair) for pair, *_ in rows})
-    generators = {
-        (int(row[0]), re.findall(r"\(([^()]+)\)$", row[1])[0]): row[2:] for row in rows if " of " not in row[3]
-    }
-    assert generators.keys() == {(pair, kind) for pair, kind in said if not kind.startswith((look.REAL, look.PLANTED))}
-    for cells, (sums, *summary) in generators.items():
+    assert len(rows) > 10
+    for pair, generator, sums, *summary in rows:
+        cells = int(pair), re.findall(r"\(([^()]+)\)$", generator)[0]
         one, other = said[cells].sum(1)
         assert sums == f"{one}, {other} of {said[cells].shape[1]}"
         assert tuple(summary) == look.summary(said[cells])
