@@ -247,7 +247,9 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
 
         @on_page
         def on_name(name: str) -> Any:
-            return gr.update(visible=bool(studio.sampler(name).classes.vocabulary), value="")
+            # What was typed before this answer arrives stays; a generator without classes gets none.
+            known = bool(studio.sampler(name).classes.vocabulary)
+            return gr.update(visible=True) if known else gr.update(visible=False, value="")
 
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
             """Choose a face: reset the controls, and return the new values of the components in `chosen`."""

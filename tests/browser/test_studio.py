@@ -471,6 +471,7 @@ def test_names_of_others_are_text(browser: Browser, served: Served, tmp_path: Pa
     expect(page.locator("#classes")).to_be_visible()
     field = page.locator("#classes textarea, #classes input").first
     field.fill("mood:<i>none</i>")
+    page.wait_for_timeout(2000)  # the studio has answered the choice by now, and clears nothing that was typed
     page.locator("#draw").click()
     expect(page.get_by_text("no class of mood is called '<i>none</i>'")).to_be_visible()
     page.locator(".toast-close").last.click()
