@@ -267,10 +267,8 @@ def open_reals(
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals, about = (
-        RealStatistics.from_faces(one),
-        f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}",
-    )
+    reals = RealStatistics.from_faces(one)
+    about = f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
     return RealSide(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
 

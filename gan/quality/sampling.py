@@ -217,7 +217,9 @@ def load(path: Path, on: torch.device) -> Sampler:
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         if device.out_of_memory(error):
             raise
-        raise CheckpointError(f"{path}: describes a network that this program does not know ({error})") from error
+        raise CheckpointError(
+            f"{path}: describes a network that this program does not know ({error}); use the version that wrote it"
+        ) from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     if discriminator is not None:
         checkpoint.load_weights(discriminator, content["discriminator"], "discriminator", path)

@@ -63,8 +63,11 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
         )
     try:
         stored = restore(content["config"])
-    except TypeError as error:
-        raise CheckpointError(f"{path}: its options do not fit this version of the program ({error})") from error
+        _ = stored.model
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(
+            f"{path}: its options do not fit this version of the program ({error}); use the version that wrote it"
+        ) from error
     for name, value in typed.items():
         kept = getattr(stored, name)
         if name == "classes" and kept is None:
@@ -106,7 +109,14 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             f"the discriminator in {given} has BatchNorm, which mixes the batch, and the gradient penalty of "
             f"--preset={config.preset} needs logits that depend on their own image alone; add --preset=book"
         )
-    return dataclasses.replace(config, **found)
+    config = dataclasses.replace(config, **found)
+    try:
+        _ = config.model
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{given}: describes a network that this program does not know ({error}); use the version that wrote it"
+        ) from error
+    return config
 
 
 def keep_later(path: Path, step: int, samples: Path) -> None:

@@ -660,6 +660,22 @@ def test_a_wrong_option_is_one_line_and_creates_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["init", "resume"])
+def test_networks_of_another_version_are_refused_by_the_name_of_their_file(
+    again: Path, run_here: Command, option: str
+) -> None:
+    latest = again / "checkpoints/a/latest.pt"
+    content = checkpoint.load(latest)
+    parts = {part: {**content[part], "arch": "other"} for part in ("config", "model")}
+    checkpoint.save(latest, {**content, **parts})
+    result = run_here("train.py", f"--{option}=checkpoints/a", "--max_epoch=9", cwd=again)
+    assert result.returncode == 2
+    message = one_line(result.stderr)
+    assert "checkpoints/a/latest.pt" in message
+    assert "expected one of book, dcgan, resnet; got 'other'" in message
+    assert "use the version that wrote it" in message
+
+
 def test_fewer_faces_than_a_batch_is_refused_before_the_machine_is_measured(
     tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
