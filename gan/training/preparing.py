@@ -252,7 +252,7 @@ def suited(
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        show(f"{faces:,} faces are few, so the discriminator may learn them by heart; chosen: {options}")
+        show(f"{faces:,} faces are few; the discriminator may memorise them; chosen: {options}")
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         show(
             f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "

@@ -1,5 +1,7 @@
 """What is said of a run: by rules on made-up curves, and of the logs of real runs that are well, and ill."""
 
+import ast
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 
 from config import TrainConfig
 from gan.presets import resolve
+from gan.watching import health
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Probe, diagnose, drift, in_words, thumbnails, variety
 
@@ -275,3 +278,13 @@ def test_real_runs_are_called_what_they_are(run: str) -> None:
         kinds.add(said(made, faces, **options).kind)
     assert expected in kinds
     assert kinds & TROUBLE == {expected} & TROUBLE
+
+
+@pytest.mark.parametrize("page", ["watching.md", "watching.zh.md"])
+def test_the_page_on_watching_explains_each_verdict_in_the_words_of_the_program(page: str) -> None:
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(health))) if isinstance(node, ast.Call)]
+    words = [call.args[1] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Diagnosis"]
+    verdicts = [word.value for word in words if isinstance(word, ast.Constant)]
+    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+    assert len(verdicts) >= 7
+    assert [verdict for verdict in verdicts if f"| {verdict}" not in text] == []
