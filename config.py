@@ -249,7 +249,7 @@ class TrainConfig:
     )
     plot_every: int = option(
         250,
-        "steps between preview grids; delayed while they and measurements cost over 3 % of the time, and in long runs "
+        "steps between preview grids; delayed while they and measurements cost over 3% of the time, and in long runs "
         "until a 500th of the time so far has passed; 0 turns them off.",
         ge=0,
         later=True,
@@ -257,7 +257,7 @@ class TrainConfig:
     eval_images: int = option(
         10_000,
         "images between measurements of quality, on 2,000 samples or as many as there are faces; skipped where they "
-        "would cost over 3 % of the time, except the last one if there was one before or a fifth of the budget is "
+        "would cost over 3% of the time, except the last one if there was one before or a fifth of the budget is "
         "enough; 0 turns them off.",
         ge=0,
         later=True,

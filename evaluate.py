@@ -36,7 +36,7 @@ from gan.files import printable
 from gan.images import to_tensor
 from gan.quality import classification, evaluation, features, report, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
-from gan.quality.features import Extractor, Features
+from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 from gan.watching.curves import BY_DAMAGE, METRICS
 
@@ -129,13 +129,12 @@ class EvaluateConfig:
         ge=0,
         le=2**53,
     )
-    features: Features | None = option(
+    features: str | None = option(
         None,
         "imagenet: EfficientNet-lite2, trained on photographs; faces: the encoder that comes with the program; or "
-        "inception: FID as papers report it, which needs requirements-extra.txt and a file of weights; unset: imagenet "
-        "where its package is installed, else faces.",
+        "inception:FILE: FID as papers report it, which needs requirements-extra.txt and the file of weights (without "
+        ":FILE they are downloaded); unset: imagenet where its package is installed, else faces.",
     )
-    fid_weights: Path | None = option(None, "file of Inception's weights; unset lets the library download them.")
     image_size: int | None = option(
         None,
         "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
@@ -150,8 +149,8 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        if self.fid_weights is not None and self.features != "inception":
-            raise ConfigError("--fid_weights are Inception's; add --features=inception, or leave them out")
+        if self.features is not None:
+            features.parse(self.features)
         if self.report.suffix.lower() != ".png":
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 
@@ -166,10 +165,10 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     device = choose_device(config.gpu)
     subject = open_subject(config, device)
     pack = open_real_pack(config, subject)
-    extractor = features.measuring(device, config.features, config.fid_weights)
+    extractor = features.measuring(device, config.features)
     real = open_reals(config, subject, pack, extractor)
     copying = real.pack is not None and subject.pack is not real.pack
-    of_copies = features.load("faces", None, device) if copying else None  # trained to distinguish faces, and fast
+    of_copies = features.load("faces", device) if copying else None  # trained to distinguish faces, and fast
     samples = take_samples(config, subject, real, extractor, of_copies)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:

@@ -271,7 +271,7 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: Prepare
     from gan.device import choose_device
     from gan.quality import features, metrics
 
-    extractor = features.load("faces", None, choose_device(config.gpu, say=lambda text: None))
+    extractor = features.load("faces", choose_device(config.gpu, say=lambda text: None))
     found = torch.cat([extractor(pixels[some]) for some in in_lots(rows, "comparing", " pictures")])
     return metrics.radii(found, cleaning.NEAREST).numpy()
 

@@ -59,7 +59,7 @@ def main() -> None:
         rows = [(int(row["seed"]), float(row["whole"])) for row in csv.DictReader(file)]
     seeds, whole = [seed for seed, _ in rows], torch.tensor([answer for _, answer in rows]).double()
     on = choose_device(None)
-    sampler, extractor = sampling.load(RELEASED, on), features.load("faces", None, on)
+    sampler, extractor = sampling.load(RELEASED, on), features.load("faces", on)
     seen = torch.cat([extractor(faces) for faces in sampler.faces(seeds)]).double()
 
     guesses, random = torch.zeros(len(seeds)).double(), np.random.default_rng(0)

@@ -9,7 +9,7 @@ import os
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +32,6 @@ INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 )
 STANDARD = "6726825d"  # first digits of the SHA-256 of the weights that define FID
-
-Features = Literal["imagenet", "faces", "inception"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,34 +63,39 @@ class Extractor:
         return torch.cat(found) if found else torch.empty(0, self.width)
 
 
-def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
+def load(kind: str, on: torch.device) -> Extractor:
     """Load the network that computes the features for the metrics.
 
     Args:
-        kind: `imagenet` for EfficientNet-lite2, `faces` for the encoder that comes with the program, or `inception` for
-            FID as papers report it.
-        fid_weights: file of Inception's weights; None lets the library download it.
+        kind: `imagenet` for EfficientNet-lite2, `faces` for the encoder that comes with the program, or for FID as
+            papers report it `inception:FILE` with the file of its weights; `inception` lets the library download them.
         on: device for the computation.
 
     Raises:
         CheckpointError: a file of weights is missing, damaged, or belongs to another network.
-        ConfigError: a library is missing, or there is no internet connection for the download.
+        ConfigError: `kind` is none of these, a library is missing, or there is no internet connection for the download.
     """
-    if kind == "imagenet":
-        return _imagenet(on)
-    return _faces(on) if kind == "faces" else _inception(fid_weights, on)
+    name, file = parse(kind)
+    if name == "inception":
+        return _inception(file, on)
+    return _imagenet(on) if name == "imagenet" else _faces(on)
 
 
-def measuring(
-    on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
-) -> Extractor:
+def parse(kind: str) -> tuple[str, Path | None]:
+    """Return the name and the file of a kind of features, see `load`; raise a ConfigError if there is no such kind."""
+    name, colon, file = kind.partition(":")
+    if name not in ("imagenet", "faces", "inception") or (colon and (name != "inception" or not file)):
+        raise ConfigError(f"--features: expected imagenet, faces, inception or inception:FILE; got {kind!r}")
+    return name, Path(file).expanduser() if file else None
+
+
+def measuring(on: torch.device, kind: str | None = None, before: str | None = None) -> Extractor:
     """Load the extractor for measuring quality, which gives features and damage.
 
     Args:
         on: device for the computation.
-        kind: kind of features; None means faces if `before` is, else imagenet, or faces with a message if the package
-            for imagenet is missing.
-        fid_weights: as for `load`.
+        kind: as for `load`; None means faces if `before` is, else imagenet, or faces with a message if the package for
+            imagenet is missing.
         before: name of the features that a resumed run has used so far.
 
     Raises:
@@ -104,12 +107,12 @@ def measuring(
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
     try:
         old = kind is None and before is not None and before.startswith("faces")
-        made = load("faces" if old else kind or "imagenet", fid_weights, on)
+        made = load("faces" if old else kind or "imagenet", on)
     except ConfigError as error:
         if kind is not None:
             raise
         show(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
-        made = load("faces", None, on)
+        made = load("faces", on)
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
 
@@ -193,13 +196,13 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(
             f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
-            "--fid_weights=PATH, or measure offline with --features=faces"
+            "--features=inception:FILE, or measure offline with --features=faces"
         ) from error
     except (RuntimeError, TypeError, AttributeError, EOFError) as error:
         if path is None:
             raise ConfigError(
                 f"the download of Inception's weights is damaged ({error}); delete it under {torch.hub.get_dir()} and "
-                "try again, or give a good one with --fid_weights=PATH"
+                "try again, or give a good one with --features=inception:FILE"
             ) from error
         raise CheckpointError(f"{path}: holds another network; expected the file from {INCEPTION}") from error
     extractor = extractor.to(on)

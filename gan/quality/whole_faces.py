@@ -51,7 +51,7 @@ class WholeFaces:
 def scorer(on: torch.device) -> Callable[[Tensor], Tensor]:
     """Return a function from faces (N, C, S, S) in [-1, 1] to their scores (N,), float32, which passes gradients on."""
     encoder = features.faces_encoder(on)
-    weights = load(features.load("faces", None, on)).weights.float().to(on)
+    weights = load(features.load("faces", on)).weights.float().to(on)
 
     def scores(faces: Tensor) -> Tensor:
         faces = features.resized(faces.expand(-1, 3, -1, -1)).contiguous(memory_format=layout(faces.device))
@@ -91,7 +91,7 @@ def choose(
         The seeds, best first, and a description of the choice.
     """
     if sampler.origin or sampler.images_seen:  # false for the book's weights
-        whole = load(features.load("faces", None, sampler.device))
+        whole = load(features.load("faces", sampler.device))
         first = list(sampler.faces(seeds[:ASKED], mean, std))
         if whole.knows(torch.cat([whole.extractor(faces) for faces in first])):
             broken, scores = eyes.load(sampler.device), list[float]()

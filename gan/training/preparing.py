@@ -131,7 +131,7 @@ def anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool | Non
     if config.data_path == SYNTHETIC:
         return False
     with contextlib.suppress(CheckpointError):
-        return knows(whole_faces.load(features.load("faces", None, device)), faces)
+        return knows(whole_faces.load(features.load("faces", device)), faces)
     return None
 
 
@@ -191,7 +191,7 @@ def select_faces(
         if time.perf_counter() > until:
             raise TimeoutError
 
-    extractor, everything = features.load("faces", None, device), len(training) + len(held_out)
+    extractor, everything = features.load("faces", device), len(training) + len(held_out)
     whole = whole_faces.load(extractor)
     known = knows(whole, faces)
     share = config.typical or (selection.WHOLE if known else selection.TYPICAL)

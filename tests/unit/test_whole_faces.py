@@ -31,7 +31,7 @@ def faces(released: Sampler) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def shipped() -> WholeFaces:
-    return whole_faces.load(features.load("faces", None, CPU))
+    return whole_faces.load(features.load("faces", CPU))
 
 
 def score(shipped: WholeFaces, pixels: np.ndarray) -> list[float]:
