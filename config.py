@@ -271,9 +271,7 @@ class TrainConfig:
     tensorboard: bool = option(
         False, "also write the run for TensorBoard, into tensorboard/ in its folder.", later=True
     )
-    debug_file: Path | None = option(
-        None, "whenever this file is touched, the next step begins in the debugger.", later=True
-    )
+    debug_file: Path | None = option(None, "while this file exists, each step begins in the debugger.", later=True)
     # Details that presets set and checkpoints keep.
     d_norm: Norm = "none"  # in the discriminator's own layers
     penalty: Penalty = "r1r2"  # of the discriminator's gradients: R1 and R2, or that of WGAN-GP

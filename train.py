@@ -67,7 +67,7 @@ def train(
     saved = time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
     while True:
-        debug_file.stop_if_touched(run, state, batches, monitor)
+        debug_file.stop_if_there(run, state, batches, monitor)
         state.scale_rates(budget.rates())
         state.step += 1
         with monitor.loading():
@@ -199,7 +199,7 @@ def run_until_stopped(ready: Ready) -> None:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:
         raise ConfigError(
-            "you quit the debugger in the middle of a step, which ends the run (c goes on); its last save is "
+            "you quit the debugger, which ends the run (c goes on, once the debug file is deleted); its last save is "
             f"good: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 import struct
 import subprocess
@@ -197,10 +198,12 @@ def test_grey_sets_of_torchvision_train_and_draw_in_grey(tmp_path: Path, run_her
     assert len(list((tmp_path / "checkpoints/a/samples").iterdir())) >= 1
 
 
-def test_touching_the_debug_file_stops_in_the_debugger_and_leaving_it_goes_on(faces: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("leave", ["interrupted", "quit"])
+def test_while_the_debug_file_exists_each_step_begins_in_the_debugger(faces: Path, tmp_path: Path, leave: str) -> None:
     words = [*SMALL, "--noprojected", f"--data_path={faces}", "--max_epoch=100000", "--debug_file=debug"]
-    command = [sys.executable, "-u", str(ROOT / "benchmarks/often.py"), "5", "120", *words]
+    command = [sys.executable, "-u", str(ROOT / "benchmarks/often.py"), "5", "1", *words]
     said_so_far, log = tmp_path / "out.txt", tmp_path / "checkpoints/a/log.jsonl"
+    latest = log.with_name("latest.pt")
     with said_so_far.open("w") as out:
         process = subprocess.Popen(
             command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.PIPE, text=True
@@ -222,28 +225,47 @@ def test_touching_the_debug_file_stops_in_the_debugger_and_leaving_it_goes_on(fa
             before = said_so_far.read_text().count("(Pdb)")
             process.stdin.write(f"{line}\n")
             process.stdin.flush()
-            if line not in ("c", "q"):
+            if line != "q" and (line != "c" or (tmp_path / "debug").exists()):
                 wait_until(lambda before=before: said_so_far.read_text().count("(Pdb)") > before)
+
+    def touch() -> None:
+        prompts = said_so_far.read_text().count("(Pdb)")
+        (tmp_path / "debug").touch()
+        wait_until(lambda: said_so_far.read_text().count("(Pdb)") > prompts)
 
     try:
         wait_until(lambda: rows() >= 2)
-        for i, lines in enumerate((["c"], ["q"], ["n", "n", "c"])):
-            prompts = said_so_far.read_text().count("(Pdb)")
-            (tmp_path / "debug").touch()
-            wait_until(lambda prompts=prompts: said_so_far.read_text().count("(Pdb)") > prompts)
+        for i, lines in enumerate((["c"], ["n", "n", "n", "n", "c"])):
+            touch()
+            answer(
+                f"p 'stop {i}', state.step", "c", f"p 'next {i}', state.step, batches.batch_size, type(run).__name__"
+            )
+            (tmp_path / "debug").unlink()
             held = rows()
-            answer(f"p 'stop {i}', batches.batch_size, type(run).__name__, state.step > 5", *lines)
+            answer(*lines)
             wait_until(lambda held=held: rows() >= held + 3)
-        process.send_signal(signal.SIGINT)  # pdb would keep it to itself
-        _, err = process.communicate(timeout=300)
+        if leave == "quit":
+            wait_until(lambda: checkpoint.load(latest)["step"] > 0)
+            touch()
+            answer("q")
+        else:
+            process.send_signal(signal.SIGINT)  # pdb would keep it to itself
+        _, err = process.communicate(input="y\n" if leave == "quit" else None, timeout=300)  # Python 3.14 asks
     finally:
         process.kill()
     told = said_so_far.read_text()
-    assert process.returncode == 0, err
-    for i in range(3):
-        assert f"('stop {i}', 8, 'Run', True)" in told
-    assert "go on:   python train.py --resume=checkpoints/a" in told
+    for i in range(2):
+        (first,) = re.findall(rf"\('stop {i}', (\d+)\)", told)
+        assert f"('next {i}', {int(first) + 1}, 8, 'Run')" in told
     assert "Traceback" not in err
+    assert checkpoint.load(latest)["step"] > 0
+    if leave == "interrupted":
+        assert process.returncode == 0, err
+        assert "go on:   python train.py --resume=checkpoints/a" in told
+    elif sys.version_info < (3, 14):
+        assert process.returncode == 2
+        assert "you quit the debugger, which ends the run" in err
+        assert "python train.py --resume=checkpoints/a" in err
 
 
 def test_tensorboard_has_what_the_log_has(faces: Path, tmp_path: Path, run_here: Command) -> None:

@@ -1,55 +1,46 @@
-"""When a touched file asks for the debugger, and how it is left."""
+"""When the debug file opens the debugger, and that Ctrl-C and the clock are the run's own again afterwards."""
 
-import bdb
-import os
 import signal
+import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from gan.training.debugger import DebugFile, leaving
+from gan.training.debugger import DebugFile
 
 
-def touch(path: Path, time: int) -> None:
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands for the debugger."""
+    hook = Mock()
+    monkeypatch.setattr(sys, "breakpointhook", hook)
+    return hook
+
+
+def step(watched: DebugFile, monitor: Any = None) -> None:
+    parts: Any = Mock()
+    watched.stop_if_there(parts, parts, parts, monitor or parts)
+
+
+def test_the_debugger_opens_at_each_step_while_the_file_exists(tmp_path: Path, opened: Mock) -> None:
+    path, monitor = tmp_path / "debug", Mock()
+    watched = DebugFile(path)
+    step(watched, monitor)
+    assert (opened.call_count, monitor.skip.call_count) == (0, 0)
     path.touch()
-    os.utime(path, ns=(time, time))
-
-
-def test_each_touch_asks_once(tmp_path: Path) -> None:
-    path = tmp_path / "debug"
-    watched = DebugFile(path)
-    assert not watched.asks()
-    for time in (1_000, 2_000):
-        touch(path, time)
-        assert watched.asks()
-        assert not watched.asks()
-
-
-def test_a_file_from_before_does_not_ask_nor_one_that_goes(tmp_path: Path) -> None:
-    path = tmp_path / "debug"
-    touch(path, 1_000)
-    watched = DebugFile(path)
-    assert not watched.asks()
-    path.unlink()
-    assert not watched.asks()
-    touch(path, 1_000)
-    assert watched.asks()
-
-
-def test_no_file_never_asks() -> None:
-    assert not DebugFile(None).asks()
-
-
-@pytest.mark.parametrize("end", [bdb.BdbQuit, SystemExit])
-def test_quitting_the_debugger_goes_on(end: type[BaseException]) -> None:
     for _ in range(2):
-        with leaving:
-            raise end
+        step(watched, monitor)
+    assert (opened.call_count, monitor.skip.call_count) == (2, 2)
+    path.unlink()
+    step(watched, monitor)
+    assert opened.call_count == 2
 
 
-def test_other_errors_are_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), leaving:
-        raise ZeroDivisionError
+def test_no_file_never_opens_it(opened: Mock) -> None:
+    step(DebugFile(None))
+    assert not opened.called
 
 
 def test_ctrl_c_is_given_back(tmp_path: Path) -> None:
@@ -57,7 +48,7 @@ def test_ctrl_c_is_given_back(tmp_path: Path) -> None:
     watched = DebugFile(tmp_path / "debug")
     try:
         signal.signal(signal.SIGINT, lambda *_: None)  # as pdb does
-        watched.asks()
+        step(watched)
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGINT, before)
