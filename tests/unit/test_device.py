@@ -6,10 +6,9 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -202,43 +201,6 @@ print(used() - before)
 
 def test_cpu_is_described_with_its_threads() -> None:
     assert re.fullmatch(rf"CPU, {torch.get_num_threads()} threads, \S+", device.describe(CPU))
-
-
-def train_a_little(make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> tuple[torch.Tensor, Any]:
-    weight = nn.Parameter(torch.linspace(-1, 1, 30))
-    optimizer = make([weight])
-    for _ in range(5):
-        optimizer.zero_grad()
-        weight.pow(2).sum().backward()
-        optimizer.step()
-        optimizer.load_state_dict(optimizer.state_dict())
-    return weight.detach(), optimizer.state_dict()["param_groups"]
-
-
-def test_the_optimizer_is_torchs_adam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch's Adam sets it where it is not
-    ours = train_a_little(lambda weights: device.adam(weights, 1e-3, (0.0, 0.9), CPU))
-    torchs = train_a_little(lambda weights: torch.optim.Adam(weights, 1e-3, (0.0, 0.9), fused=True))
-    assert torch.equal(ours[0], torchs[0])
-    assert not torch.equal(ours[0], torch.linspace(-1, 1, 30))
-    assert ours[1] == torchs[1]
-
-
-def test_training_does_without_the_seconds_that_torchs_compiler_takes_to_load() -> None:
-    code = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import torch, train
-from gan.device import adam
-weight = torch.nn.Parameter(torch.ones(3))
-optimizer = adam([weight], 1e-3, (0.0, 0.9), torch.device("cpu"))
-optimizer.zero_grad()
-weight.sum().backward()
-optimizer.step()
-optimizer.load_state_dict(optimizer.state_dict())
-assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 class Clock:
