@@ -21,15 +21,16 @@ from tqdm import tqdm
 
 from config import COLOURS, ConfigError, DataError
 from gan.command_line import command_line, show
-from gan.data import cleaning, cleaning_report
+from gan.data import cleaning, cleaning_report, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
-from gan.data.faces import RESERVE, unfinished_beside
+from gan.data.faces import RESERVE
 from gan.data.labels import FILE
-from gan.data.pictures import CHUNK, in_processes, is_visible
-from gan.files import as_word, move, printable, replacing, write_text
+from gan.data.pictures import CHUNK, in_processes
+from gan.files import as_word, printable, replacing_folder, tidy, write_text
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
+LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that file managers put into any folder
 
 
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
@@ -58,7 +59,7 @@ def prepared(
     """Do the work of `main`; `file` is a temporary file for the pictures at 96x96 pixels."""
     candidates = list(refused)
     one = dataclasses.replace(config, sources=config.sources[:1])  # sent with each chunk; there may be many sources
-    for some, data in spread(cleaning.inspect, pictures, one, "inspecting", config.num_workers):
+    for some, data in spread(cleaning.inspect, pictures, one, "inspecting"):
         candidates += some
         file.write(data)
     file.flush()
@@ -66,8 +67,7 @@ def prepared(
     shape = len(rows), SIZE, SIZE, 3
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
     found, kept_kinds = select(candidates, pixels, rows, config)
-    manifest = [] if config.dry_run else written(candidates, config)
-    labels = guessed(candidates, pixels, rows, config) if config.labels and manifest else {}
+    manifest, labels = ([], {}) if config.dry_run else write_faces(candidates, pixels, rows, config)
     if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed since inspection
         found["unreadable"] = found.get("unreadable", 0) + len(lost)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
@@ -103,39 +103,79 @@ def check(config: PrepareConfig) -> None:
     out = Path(os.path.realpath(config.out))
     sources = [Path(os.path.realpath(given.expanduser())) for given in config.sources]
     for given, path in zip(config.sources, sources, strict=True):
-        if any(cleaning.same_file(folder, out) for folder in (path, *path.parents)):
+        if any(listing.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
                 f"--out={config.out} is, or contains, the source {given}, which must not change; give another folder"
             )
-        if out.is_relative_to(path) and not os.path.exists(out / MANIFEST) and holds_files(out):
-            raise DataError(
-                f"--out={config.out} lies in the source {given} and holds files of yours; give another folder"
-            )
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
     for path in (config.report, config.report.with_suffix(".json")):
         real = Path(os.path.realpath(path))
-        if any(real.is_relative_to(source) for source in sources) and not real.is_relative_to(out):
+        if any(real.is_relative_to(folder) for folder in (*sources, out)):
             raise DataError(
-                f"{path} would lie in a source, which must not change; give another place: --report=FILE.html"
+                f"{path} would lie in a source, which must not change, or in --out, which holds faces alone; give "
+                "another place: --report=FILE.html"
             )
-        if real == out / MANIFEST or (os.path.exists(real) and not is_report(real)):
+        if os.path.exists(real) and not is_report(real):
             raise DataError(f"{path} exists and is not a report of prepare.py; give another name: --report=FILE.html")
-    manifest = out / MANIFEST
-    if not config.dry_run and os.path.exists(manifest) and rows_in(manifest) is None:
-        raise DataError(f"{manifest} exists and was not written by prepare.py; give another folder: --out=FOLDER")
-    for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", config.out)])):
-        folder = existing(path / MANIFEST if option == "--out" else path)
+    if not config.dry_run:
+        if os.path.exists(out) and not os.path.isdir(out):
+            raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
+        if Path.cwd().is_relative_to(out):
+            raise DataError(f"--out={config.out} is where you are, and it is made afresh; run this from another folder")
+        tidy(out)
+        if os.path.isdir(out):
+            check_own(out, config.out)
+    for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", out)])):
+        folder = existing(path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
             raise DataError(f"{option}={path} cannot be written: {folder} is not a writable folder; give another place")
-    if config.labels and os.path.lexists(table := out / FILE) and not is_ours(table, manifest):
-        raise DataError(
-            f"{table} exists, and was not written by prepare.py or was changed since; rename it, or leave --label out"
-        )
     if config.labels and not COLOURS.is_file():
         raise DataError(f"{COLOURS}: no such file; it guesses labels; fetch it again with git checkout -- checkpoints")
     if config.detect is not None:
         cleaning.check_cascade(config.detect)
+
+
+def check_own(folder: Path, called: Path) -> None:
+    """Check that a folder, which the user calls `called`, holds only files of an earlier call, unchanged.
+
+    Raises:
+        DataError: it holds another file; the message names the first.
+    """
+    rows = rows_in(folder / MANIFEST)
+
+    def unreadable(error: OSError) -> None:
+        raise DataError(
+            f"--out={called} cannot be read: {error.strerror}; give another folder: --out=FOLDER"
+        ) from error
+
+    for place, subfolders, files in os.walk(folder, onerror=unreadable):
+        subfolders.sort()
+        links = [name for name in subfolders if os.path.islink(os.path.join(place, name))]
+        for name in (*links, *sorted(files)):
+            path = Path(place, name)
+            inside = path.relative_to(folder).as_posix()
+            if name.startswith(LITTER) or (inside == MANIFEST and rows is not None):
+                continue
+            if rows is None or inside not in rows or digest(path) != rows[inside]:
+                raise DataError(
+                    f"{printable(str(called / inside))} was not written by prepare.py, or was changed since; move it "
+                    "away, or give another folder: --out=FOLDER"
+                )
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file; empty if it cannot be read, or is a link or a pipe."""
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+    return ""
+
+
+def rows_in(manifest: Path) -> dict[str, str] | None:
+    """Return the SHA-256 of each file of a manifest, or None if there is none or this program did not write it."""
+    try:
+        rows = json.loads(manifest.read_text(encoding="utf-8"))
+        return {row["file"]: row["sha256"] for row in rows} if isinstance(rows, list) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def existing(path: Path) -> Path:
@@ -155,13 +195,11 @@ def is_report(path: Path) -> bool:
         return False
 
 
-def spread(
-    function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str, workers: int | None
-) -> Iterator[T]:
-    """Run a function on chunks of pictures in several processes, with a progress bar. Yield its results in order."""
+def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str) -> Iterator[T]:
+    """Run a function on chunks of pictures, in a process per core, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
-    with contextlib.closing(in_processes(function, work, workers or os.cpu_count() or 1)) as done:
-        for _, result in zip(in_lots(pictures, what, " pictures", CHUNK), done, strict=True):
+    with contextlib.closing(in_processes(function, work, os.cpu_count() or 1)) as done:
+        for _, result in zip(in_chunks(pictures, what, " pictures", CHUNK), done, strict=True):
             yield result
 
 
@@ -196,87 +234,95 @@ def select(
     settle("duplicate", "near_duplicate")
     left = [i for i, face in enumerate(candidates) if not face.kind]
     if len(left) >= cleaning.LEAST:
-        distances = neighbour_distances(pixels, [rows[i] for i in left], config)
+        distances = neighbour_distances(pixels, [rows[i] for i in left])
         cleaning.mark_outliers([candidates[i] for i in left], distances)
         settle("outlier")
     return {kind: found[kind] for kind in KINDS if found[kind]}, sorted(keep & set(found))
 
 
+def write_faces(
+    candidates: Sequence[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, tuple[str, float]]]]:
+    """Crop and write the kept faces, with labels if asked for, into a new folder that takes the place of the old one.
+
+    `pixels` and `rows` are as in `select`. Pictures that can no longer be read are marked. Returns the manifest's rows
+    of the faces, and what `guessed` returns.
+
+    Raises:
+        DataError: there is not enough room, the folder cannot be written, or it holds other files by now.
+    """
+    out, labels = Path(os.path.realpath(config.out)), {}
+    kept = {cleaning.name_of(face): face for face in candidates if not face.kind}
+    need = sum(face.size[0] * face.size[1] * 3 for face in kept.values())  # more than the files will take
+    digests: dict[str, str] = {}
+    try:
+        if (free := shutil.disk_usage(existing(out)).free) < min(need, 2**34) // 4 + RESERVE:
+            raise DataError(
+                f"no room for {len(kept):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
+                "or give a folder on another disk: --out=FOLDER"
+            )
+        with replacing_folder(out, lambda old: check_own(old, config.out)) as new:
+            for found, lost in spread(cleaning.write, list(kept.items()), new, "writing"):
+                digests |= found
+                for name, why in lost.items():
+                    kept[name].kind, kept[name].why = "unreadable", why
+            manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items() if name in digests]
+            others = []
+            if config.labels and manifest:
+                labels, table = guessed(candidates, pixels, rows, config)
+                (new / FILE).write_bytes(table)
+                others = [{"file": FILE, "sha256": hashlib.sha256(table).hexdigest()}]
+            write_json(new / MANIFEST, manifest + others)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {config.out}: {error.strerror or error}; it is as it was; make the folder above it "
+            "writable and make room, then run the same command again; or give another folder: --out=FOLDER"
+        ) from error
+    return manifest, labels
+
+
 def guessed(
     candidates: Sequence[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
-) -> dict[str, dict[str, tuple[str, float]]]:
-    """Predict labels of the kept faces, write labels.csv beside them, and report the number of labelled faces.
+) -> tuple[dict[str, dict[str, tuple[str, float]]], bytes]:
+    """Predict labels of the kept faces, and report how many faces have one.
 
     `pixels` and `rows` are as in `select`. Returns, by file and column, the label, empty if it is doubtful, and its
-    probability, from 0 to 1.
+    probability, from 0 to 1; and the content of labels.csv.
     """
     from gan.device import choose_device  # here, because importing torch takes seconds
     from gan.quality import colours
 
-    guesser = colours.load(choose_device(config.gpu, say=lambda text: None))
+    classifier = colours.load(choose_device(None, say=lambda text: None))
     names = {cleaning.name_of(face): rows[i] for i, face in enumerate(candidates) if not face.kind}
     found: dict[str, dict[str, tuple[str, float]]] = {}
-    for some in in_lots(sorted(names), "guessing labels", " faces"):
-        codes, sure = guesser(pixels[[names[name] for name in some]])
+    for some in in_chunks(sorted(names), "guessing labels", " faces"):
+        codes, sure = classifier(pixels[[names[name] for name in some]])
         for name, code, chance in zip(some, codes, sure, strict=True):
-            columns = zip(guesser.vocabulary, code.tolist(), chance.tolist(), strict=True)
+            columns = zip(classifier.vocabulary, code.tolist(), chance.tolist(), strict=True)
             of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
             found[name] = {column: of[column] for column in config.labels}
-    known, table = rows_in(config.out / MANIFEST) or {}, config.out / FILE
-    before = table.read_bytes() if table.is_file() else b""
-    earlier = csv.DictReader(io.StringIO(before.decode("utf-8-sig")))
-    lines = {name: [label for label, _ in of.values()] for name, of in found.items()}
-    rest = known.keys() - lines.keys()
-    others = {row["file"]: row for row in earlier if row["file"] in rest}
-    more = {column for row in others.values() for column, label in row.items() if label} - {"file", *config.labels}
-    columns = [*config.labels, *sorted(more)]
-    cells = [[name, *(row.get(column, "") for column in columns)] for name, row in others.items()]
-    cells += [[name, *line, *("" for _ in more)] for name, line in lines.items()]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["file", *columns], *sorted(cells)])
-    content = text.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
-    try:
-        # The manifest names the table before it is written, so that it is known as ours even if this is interrupted.
-        own = {"file": FILE, "sha256": hashlib.sha256(content).hexdigest(), "source": ""}
-        own |= {} if before in (b"", content) else {"before": hashlib.sha256(before).hexdigest()}
-        write_json(config.out / MANIFEST, list((known | {FILE: own}).values()))
-        with replacing(table) as temporary:
-            temporary.write_bytes(content)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {printable(str(config.out / FILE))}: {error.strerror or error}; make room, then run the "
-            "same command again"
-        ) from error
-    for place, column in enumerate(config.labels):
-        labelled = sum(bool(line[place]) for line in lines.values())
+    lines = [[name, *(label for label, _ in of.values())] for name, of in found.items()]
+    csv.writer(text, lineterminator="\n").writerows([["file", *config.labels], *lines])
+    for column in config.labels:
+        labelled = sum(bool(of[column][0]) for of in found.values())
         show(f"{labelled:7,} of {len(found):,} faces have a label for {column} in {printable(str(config.out / FILE))}")
-    if others:
-        show(f"{len(others):7,} faces of earlier calls keep theirs")
-    return found
+    return found, text.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
 
 
-def is_ours(table: Path, manifest: Path) -> bool:
-    """Return whether a labels.csv is unchanged since an earlier call wrote it."""
-    row = (rows_in(manifest) or {}).get(FILE)
-    with contextlib.suppress(OSError):
-        digest = hashlib.sha256(table.read_bytes()).hexdigest()
-        return row is not None and digest in (row["sha256"], row.get("before"))
-    return False
-
-
-def neighbour_distances(pixels: np.ndarray, rows: Sequence[int], config: PrepareConfig) -> np.ndarray:
+def neighbour_distances(pixels: np.ndarray, rows: Sequence[int]) -> np.ndarray:
     """Return the distance of each given row of `pixels` to its 20th neighbour in the face encoder's features: (N,)."""
     import torch  # here, because it takes seconds
 
     from gan.device import choose_device
     from gan.quality import features, metrics
 
-    extractor = features.load("faces", choose_device(config.gpu, say=lambda text: None))
-    found = torch.cat([extractor(pixels[some]) for some in in_lots(rows, "comparing", " pictures")])
+    extractor = features.load("faces", choose_device(None, say=lambda text: None))
+    found = torch.cat([extractor(pixels[some]) for some in in_chunks(rows, "comparing", " pictures")])
     return metrics.radii(found, cleaning.NEAREST).numpy()
 
 
-def in_lots(things: Sequence[T], what: str, unit: str, size: int = 256) -> Iterator[Sequence[T]]:
+def in_chunks(things: Sequence[T], what: str, unit: str, size: int = 256) -> Iterator[Sequence[T]]:
     """Yield batches of `size` items, with a progress bar."""
     with tqdm(desc=what, total=len(things), unit=unit, disable=None) as bar:
         for start in range(0, len(things), size):
@@ -285,116 +331,9 @@ def in_lots(things: Sequence[T], what: str, unit: str, size: int = 256) -> Itera
             bar.update(len(some))
 
 
-def written(candidates: Sequence[Candidate], config: PrepareConfig) -> list[dict[str, Any]]:
-    """Crop and write the kept faces; delete faces of earlier calls from the same pictures that are no longer kept.
-
-    Faces are written to a hidden folder, and moved once all are there and the manifest lists them. A file that the
-    manifest does not list, or lists with other content, belongs to the user. Pictures that can no longer be read are
-    marked. Returns the manifest's rows of the kept faces.
-
-    Raises:
-        DataError: there is not enough room, or the folder cannot be written.
-    """
-    out = config.out
-    for face in candidates:
-        if not face.kind and leads_out(out / cleaning.name_of(face), out):
-            face.kind, face.why = "unreadable", f"{face.picture.folder} is a link that leads out of {out}"
-    kept = {cleaning.name_of(face): face for face in candidates if not face.kind}
-    earlier = rows_in(out / MANIFEST) or {}
-    table = {FILE: earlier.pop(FILE)} if FILE in earlier else {}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for left in [path for name in (MANIFEST, FILE) for path in out.glob(f".{name}.[0-9]*")]:
-            left.unlink()  # left by a killed call
-        digests = {name: earlier[name]["sha256"] for name in kept.keys() & earlier if (out / name).is_file()}
-        new = [(name, face) for name, face in kept.items() if not digests.get(name)]
-        need = sum(face.size[0] * face.size[1] * 3 for _, face in new)  # more than the files will take
-        if (free := shutil.disk_usage(out).free) < min(need, 2**34) // 4 + RESERVE:
-            raise DataError(
-                f"no room for {len(new):,} faces: {free / 1e6:,.0f} MB free on the disk of {out}; free some, "
-                "or give a folder on another disk: --out=FOLDER"
-            )
-        with unfinished_beside(out / ".faces") as unfinished:
-            for found, lost in spread(cleaning.write, new, unfinished, "writing", config.num_workers):
-                digests |= found
-                for name, why in lost.items():
-                    kept[name].kind, kept[name].why = "unreadable", why
-            rows = {name: cleaning.row(name, face, digests[name]) for name, face in kept.items() if not face.kind}
-            write_json(out / MANIFEST, list((earlier | rows | table).values()))
-            for name, _ in new:
-                if name in rows and not os.path.lexists(out / name):  # otherwise that file is the user's
-                    (out / name).parent.mkdir(parents=True, exist_ok=True)
-                    move(unfinished / name, out / name)
-        # A picture that cannot be read now may have been intact when its faces were cropped, so they stay.
-        inspected = {os.path.normcase(cleaning.place(face)) for face in candidates if face.kind not in cleaning.NEVER}
-        contents = {row["sha256"] for row in rows.values()}
-
-        def stays(row: Mapping[str, Any]) -> bool:
-            if os.path.normcase(row["source"]) in inspected:
-                return False
-            return row["sha256"] not in contents or not is_gone(row["source"], config)  # otherwise it has moved
-
-        others = {name: row for name, row in earlier.items() if name not in rows and stays(row)}
-        remove({name: row for name, row in earlier.items() if name not in rows | others}, out)
-        write_json(out / MANIFEST, list((others | rows | table).values()))
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {out}: {error.strerror or error}; make it writable and make room, then run the same "
-            "command again; or give another folder: --out=FOLDER"
-        ) from error
-    if others:
-        show(f"{len(others):,} faces of earlier calls, from other pictures, stay in {printable(str(out))}")
-    return list(rows.values())
-
-
-def is_gone(picture: str, config: PrepareConfig) -> bool:
-    """Return whether a picture that an earlier call found in one of the sources is no longer there."""
-    roots = [os.path.abspath(given.expanduser()) for given in config.sources]
-    return not os.path.lexists(picture) and any(map(Path(picture).is_relative_to, roots))
-
-
 def write_json(path: Path, content: object) -> None:
     """Write JSON, indented for people to read."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
-
-
-def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the rows of a manifest by file, or None if there is none or this program did not write it."""
-    try:
-        rows = json.loads(manifest.read_text(encoding="utf-8"))
-        named = {row["file"]: row for row in rows if row["source"] is not None and row["sha256"] is not None}
-        return named if isinstance(rows, list) else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def holds_files(folder: Path) -> bool:
-    """Return whether there are visible files in a folder; a killed call may leave hidden ones."""
-    for _, subfolders, files in os.walk(folder):
-        subfolders[:] = filter(is_visible, subfolders)
-        if any(map(is_visible, files)):
-            return True
-    return False
-
-
-def leads_out(path: Path, out: Path) -> bool:
-    """Return whether the folder of `path` lies outside `out` after links are resolved."""
-    return not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(out))
-
-
-def remove(rows: Mapping[str, Mapping[str, Any]], out: Path) -> None:
-    """Delete the files of a manifest's rows, except those that were changed since."""
-    gone = 0
-    for name, row in rows.items():
-        path = out / name
-        ours = not path.is_symlink() and not leads_out(path, out)
-        with contextlib.suppress(OSError):
-            if ours and hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]:
-                path.unlink()
-                gone += 1
-                path.parent.rmdir()  # fails, and is ignored, unless it is empty now
-    if gone:
-        show(f"{gone:,} faces of an earlier call deleted from {printable(str(out))}: this one leaves them out")
 
 
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:

@@ -1,15 +1,20 @@
-"""Files that are written completely or not at all."""
+"""Files and folders that are written completely or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
+import secrets
 import shlex
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import FileLock
 
 LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`, which a killed process leaves behind
 # Seconds between attempts to rename on Windows, which fail while another program, say a virus scanner, reads the file.
@@ -32,8 +37,74 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         move(temporary, path)
     finally:
-        with contextlib.suppress(OSError):  # for example if the folder is unreachable; must not hide the error
-            temporary.unlink()
+        _unlink(temporary)
+
+
+@contextlib.contextmanager
+def replacing_folder(folder: Path, check: Callable[[Path], None] = lambda old: None) -> Iterator[Path]:
+    """Provide a hidden folder beside `folder`; it takes the place of `folder` when the block succeeds.
+
+    If the block fails, `folder` is unchanged and nothing is left behind. After a kill, `tidy` sees to that. The folder
+    above is created.
+
+    Args:
+        folder: the folder to write.
+        check: called with the old folder once nobody else finds it any more; if it raises, the old folder stays.
+
+    Raises:
+        OSError: a folder cannot be created or renamed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder_beside(folder) as place:
+        (new := place / "new").mkdir()
+        yield new
+        try:
+            if folder.exists():
+                move(folder, place / "old")
+                check(place / "old")
+            move(new, folder)
+        except BaseException:
+            if (place / "old").exists() and not folder.exists():
+                move(place / "old", folder)
+            raise
+
+
+@contextlib.contextmanager
+def folder_beside(folder: Path) -> Iterator[Path]:
+    """Provide a hidden folder beside `folder`, and delete it afterwards. First delete those of killed processes.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    tidy(folder)
+    place = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}.tmp")
+    lock = FileLock(place.with_suffix(".lock"), timeout=60)  # says that the process lives
+    with contextlib.ExitStack() as stack:
+        stack.callback(_unlink, place.with_suffix(".lock"))
+        stack.callback(lock.release)
+        with contextlib.suppress(OSError, NotImplementedError):  # some network drives have no locks
+            lock.acquire()
+        place.mkdir()
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        yield place
+
+
+def tidy(folder: Path) -> None:
+    """Delete what killed processes left beside `folder`; if one had just moved `folder` away, move it back."""
+    for path in folder.parent.glob(f".{glob.escape(folder.name)}-{'[0-9a-f]' * 8}.lock"):
+        with contextlib.suppress(OSError, NotImplementedError):  # its process lives, or nothing may be deleted
+            with FileLock(path, blocking=False):
+                place = path.with_suffix(".tmp")
+                if (place / "old").is_dir() and not folder.exists():
+                    move(place / "old", folder)
+                if place.exists():
+                    shutil.rmtree(place)
+            _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):  # for example if the folder is unreachable; must not hide another error
+        path.unlink()
 
 
 def move(source: Path, target: Path) -> None:

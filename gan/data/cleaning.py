@@ -16,7 +16,6 @@ import stat
 import sys
 import unicodedata
 import warnings
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -26,19 +25,9 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from config import LABELS, NOGPU, RUNS, ConfigError, DataError, check_numbers, option
-from gan.data.pictures import (
-    FORMATS,
-    LARGEST_MEMBER,
-    SUFFIXES,
-    is_visible,
-    orientation,
-    reason,
-    repaired,
-    source,
-    square,
-    upright,
-)
+from config import LABELS, ConfigError, DataError, check_numbers, option
+from gan.data import listing
+from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, orientation, reason, source, square, upright
 from gan.files import printable
 
 SIZE = 96  # height and width in pixels at which pictures are inspected; the encoder was trained at this size
@@ -59,7 +48,6 @@ KINDS = {
     "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
     "outlier": "looks like none of the others",
 }
-NEVER = ("refused", "unreadable", "truncated")  # kinds of pictures that could not be read
 
 MOST_PIXELS = 2**26
 LONGEST = 248  # characters of the longest path that is certainly valid on Windows
@@ -95,7 +83,9 @@ class PrepareConfig:
     sources: tuple[Path, ...] = option(
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
     )
-    out: Path = option(Path("data/faces"), "folder for the faces; faces that an earlier call wrote there are reused.")
+    out: Path = option(
+        Path("data/faces"), "folder for the faces, a new or empty one, or that of an earlier call, made afresh."
+    )
     min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
     keep: str = option(
         "", f"kinds of findings to keep, separated by commas: {', '.join(KEEPABLE)}; by default all are left out."
@@ -115,8 +105,6 @@ class PrepareConfig:
         "the page to write; all findings and files go beside it, with .json in place of its ending.",
     )
     dry_run: bool = option(False, "only write the report.")
-    num_workers: int | None = option(None, "processes that read pictures; unset: one per core.", ge=1, le=256)
-    gpu: bool | None = option(None, f"compare on the GPU; {NOGPU}")
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -200,102 +188,41 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
     found: dict[tuple[str, str], Picture] = {}  # by real path and member: sources may overlap
     refused: dict[tuple[str, str], Candidate] = {}
     others = set[str]()
+
+    def refuse(picture: Picture, why: str, unreadable: bool) -> None:
+        key = os.path.abspath(picture.path), picture.member
+        refused[key] = Candidate(picture, "unreadable" if unreadable else "refused", why)
+
     for given in sources:
-        wrong: list[Candidate] = []
         root = given.expanduser()
         try:
             is_folder = stat.S_ISDIR(os.stat(root).st_mode)
-            if is_folder:
-                os.scandir(root).close()
-            names = _below(root, out, wrong) if is_folder else [root.name]
+            names, passed = listing.files_below(root, False, [out]) if is_folder else ([root.name], [])
         except OSError as error:
             what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
             raise DataError(f"{given} {what}; expected a folder of pictures, a zip or a picture") from error
         root = root if is_folder else root.parent
+        for one in passed:
+            refuse(Picture(root, one.name), one.why, one.unreadable)
         for name in names:
             picture = Picture(root, name)
             real = os.path.realpath(picture.path)
-            if name.lower().endswith(".zip"):
-                for member in _members(picture, real, wrong, others):
-                    found.setdefault((real, member.member), member)
-            elif name.lower().endswith(SUFFIXES):
+            if name.lower().endswith(SUFFIXES):
                 found.setdefault((real, ""), picture)
-            else:
+            elif not name.lower().endswith(".zip"):
                 others.add(real)
-        refused |= {(os.path.abspath(face.picture.path), face.picture.member): face for face in wrong}
+            else:
+                try:
+                    members, passed, rest = listing.members(picture.path, SUFFIXES)
+                except Exception as error:
+                    refuse(picture, reason(error), True)
+                    continue
+                for one in passed:
+                    refuse(Picture(root, name, one.name, one.called), one.why, one.unreadable)
+                for member in members:
+                    found.setdefault((real, member.name), Picture(root, name, *member))
+                others |= {f"{real}/{other}" for other in rest}
     return list(found.values()), list(refused.values()), len(others)
-
-
-def _below(root: Path, out: Path, refused: list[Candidate]) -> Iterator[str]:
-    """Yield the files below a folder, in order; links that lead out of it are added to `refused`."""
-    inside, runs = Path(os.path.realpath(root)), os.path.abspath(RUNS)
-
-    def leaves(path: str, name: str) -> bool:
-        if Path(os.path.realpath(path)).is_relative_to(inside):
-            return False
-        refused.append(Candidate(Picture(root, name), "refused", "a link that leads out of the source"))
-        return True
-
-    def unreadable(error: OSError) -> None:
-        name = Path(error.filename).relative_to(root).as_posix()
-        refused.append(Candidate(Picture(root, name), "unreadable", reason(error)))
-
-    for folder, subfolders, names in os.walk(root, onerror=unreadable):
-        below = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        here = sorted(filter(is_visible, subfolders))
-        subfolders[:] = [
-            name
-            for name in here
-            if not same_file(path := os.path.join(folder, name), out)
-            and os.path.abspath(path) != runs  # whose preview grids are not faces
-            and not leaves(path, str(below / name))
-            and not os.path.islink(path)  # its target lies in the source, too, and is listed there
-        ]
-        for name in sorted(filter(is_visible, names)):
-            if not leaves(os.path.join(folder, name), str(below / name)):
-                yield str(below / name)
-
-
-def same_file(one: str | Path, other: str | Path) -> bool:
-    """Return whether two paths lead to the same file or folder."""
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _members(archive: Picture, real: str, refused: list[Candidate], others: set[str]) -> Iterator[Picture]:
-    """Yield the pictures in a zip; refused ones are added to `refused`, and other files, below `real`, to `others`."""
-    try:
-        source(archive.path, "")  # rejects pipes, which would block forever
-        with zipfile.ZipFile(archive.path) as opened:
-            infos = {info.filename: info for info in opened.infolist() if not info.is_dir()}
-    except Exception as error:
-        refused.append(Candidate(archive, "unreadable", reason(error)))
-        return
-    for name, info in sorted(infos.items()):  # names are unique
-        called = name if info.flag_bits & 0x800 else repaired(name)  # unless the zip states the encoding
-        picture = dataclasses.replace(archive, member=name, called=called)
-        parts = re.split(r"[/\\]", name)
-        if not name.lower().endswith(SUFFIXES) or not all(map(is_visible, parts)):
-            others.add(f"{real}/{name}")
-        elif why := _forbidden(info, parts):
-            refused.append(Candidate(picture, "refused", why))
-        else:
-            yield picture
-
-
-def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
-    """Return the reason why a zip's member must not be read, or an empty string if it may be."""
-    if ".." in parts or parts[0] == "" or re.match("[A-Za-z]:", parts[0]):
-        return "its name leads out of the zip"
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "a link inside a zip"
-    if info.flag_bits & 1:
-        return "it has a password"
-    if info.file_size > LARGEST_MEMBER or info.file_size > 200 * max(info.compress_size, 2**12):
-        return f"it would unpack from {info.compress_size:,} to {info.file_size:,} bytes"
-    return ""
 
 
 def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Candidate], bytes]:
@@ -541,14 +468,9 @@ def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[st
 
 
 def row(name: str, face: Candidate, digest: str) -> dict[str, Any]:
-    """Return a face's row of the manifest."""
-    about = {"file": name, "sha256": digest, "source": place(face), "box": face.box}
+    """Return a face's row of the manifest; its source is an absolute path, to be read from any working directory."""
+    about = {"file": name, "sha256": digest, "source": os.path.abspath(face.picture.about), "box": face.box}
     return {**about, "width": face.size[0], "height": face.size[1]}
-
-
-def place(face: Candidate) -> str:
-    """Return the absolute path of a face's picture, since a manifest may be read from another working directory."""
-    return os.path.abspath(face.picture.about)
 
 
 def content(face: Candidate) -> bytes:

@@ -12,15 +12,12 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
 import warnings
-import weakref
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,14 +27,9 @@ from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
-from gan.data import synthetic, torchvision_data
-from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, is_visible, reason, source, square, upright
-from gan.files import as_word, move, printable
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from gan.data import listing, synthetic, torchvision_data
+from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, reason, source, square, upright
+from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
 
 PACK_VERSION = 1
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
@@ -120,12 +112,11 @@ def open_pack(
     files = _find(data_path)
     shape = image_size, image_size, channels
     folder = packs / _key(files, image_size, channels)
-    held = _hold(folder)
     if not (folder / "pack.json").is_file():
         _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
-        held = _hold(folder)
+    with contextlib.suppress(OSError):  # read-only
+        os.utime(folder)  # opened now
     pack = _load(folder)
-    weakref.finalize(pack.pixels, held)
     _describe(pack, data_path, say)
     _delete_unused(packs, say)
     return pack
@@ -160,36 +151,25 @@ def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
         say(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
 
 
-def _hold(folder: Path) -> Callable[[], None]:
-    """Mark a pack as opened now, and lock it against deletion. Return a function that releases the lock."""
-    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # no such folder, read-only, or no locks here
-        stack.enter_context(_locked(folder, shared=True))  # waits while another process is deleting it
-        if (folder / "pack.json").is_file():
-            with contextlib.suppress(OSError):
-                os.utime(folder)
-            return stack.pop_all().close
-    return lambda: None
-
-
 def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
-    """Delete packs not opened for 30 days and the remains of killed processes, and report them.
+    """Delete packs not opened for 30 days and the remains of killed processes, and report the packs.
 
-    A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever.
+    A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever. A
+    process that has a deleted pack open goes on reading it.
     """
     deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
-    for folder in sorted(packs.glob("*")):  # empty if the folder may not be listed
-        if not re.fullmatch(r"[0-9a-f]{16}(-[0-9a-f]{8}\.tmp)?", folder.name):
-            continue
-        with contextlib.suppress(OSError), _locked(folder):  # skip it if it is in use or cannot be deleted
-            if folder.stat().st_mtime > until:
+    for left in packs.glob(".*.lock"):
+        tidy(packs / re.sub(r"^\.|-[0-9a-f]{8}\.lock$", "", left.name))
+    for folder in sorted(packs.glob("[0-9a-f]*")):  # empty if the folder may not be listed
+        with contextlib.suppress(OSError):  # it cannot be deleted, or on Windows it is in use
+            if not re.fullmatch("[0-9a-f]{16}", folder.name) or folder.stat().st_mtime > until:
                 continue
             of = "unfinished"
             with contextlib.suppress(OSError, ValueError, KeyError):
                 of = f"faces from {json.loads((folder / 'pack.json').read_text())['source']}"
             content = sum(path.stat().st_size for path in folder.iterdir())
-            unfinished = folder.with_name(f"{folder.name[:16]}-{secrets.token_hex(4)}.tmp")
-            folder.rename(unfinished)  # so that other processes find no pack rather than half of one
-            shutil.rmtree(unfinished)
+            with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
+                folder.rename(place / "unused")
             deleted.append(f"{folder} ({of})")
             size += content
     if deleted:
@@ -256,34 +236,15 @@ def _find(data_path: Path) -> list[Listed]:
     return _below(data_path, (*SUFFIXES, ".zip"))
 
 
-def _below(root: Path, endings: tuple[str, ...]) -> list[Listed]:
-    """List the visible files below a folder with one of the suffixes, and unreadable folders, in order.
-
-    The folder of training runs is skipped.
-    """
-    found: list[Listed] = []
-    seen: set[str] = set()
-    runs = os.path.abspath(config.RUNS)
-
-    def unreadable(error: OSError) -> None:
-        if error.filename == str(root):
-            what = f"cannot read {root}: {error.strerror}; expected a readable folder"
-            raise DataError(f"{what}; change its permissions or {GIVE}") from error
-        found.append(_listed(error.filename, Path(error.filename).relative_to(root).as_posix()))
-
-    for folder, subfolders, names in os.walk(root, onerror=unreadable, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:  # links can form cycles
-            subfolders.clear()
-            continue
-        seen.add(real)
-        wanted = (n for n in subfolders if is_visible(n) and os.path.abspath(os.path.join(folder, n)) != runs)
-        subfolders[:] = sorted(wanted)  # without the runs, whose preview grids are not faces
-        below = Path(folder).relative_to(root)
-        for name in filter(is_visible, names):
-            if name.lower().endswith(endings):
-                found.append(_listed(os.path.join(folder, name), (below / name).as_posix()))
-    return sorted(found)
+def _below(root: Path, suffixes: tuple[str, ...]) -> list[Listed]:
+    """List the files below a folder with one of the suffixes, and unreadable folders, in order."""
+    try:
+        names, passed = listing.files_below(root, links_out=True)
+    except OSError as error:
+        what = f"cannot read {root}: {error.strerror}; expected a readable folder"
+        raise DataError(f"{what}; change its permissions or {GIVE}") from error
+    names = [name for name in names if name.lower().endswith(suffixes)] + [folder.name for folder in passed]
+    return [_listed(os.path.join(root, name), name) for name in sorted(names)]
 
 
 def _listed(path: str, name: str) -> Listed:
@@ -295,7 +256,7 @@ def _listed(path: str, name: str) -> Listed:
 
 
 def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Picture], list[Rejected]]:
-    """Return the root of the pictures' paths, the pictures in `files` and in zips, in order, and the rejected zips."""
+    """Return the root of the pictures' paths, the pictures in `files` and in zips, in order, and what is rejected."""
     root, pictures, rejected = data_path, list[Picture](), list[Rejected]()
     if data_path == SYNTHETIC:
         pictures = [(str(seed), "") for seed in range(synthetic.FACES)]
@@ -308,12 +269,15 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
                 pictures.append((name, ""))
                 continue
             try:
-                pictures += [(name, member) for member in _members(root / name)]
+                members, passed, _ = listing.members(root / name, SUFFIXES)
             except Exception as error:
+                if root != data_path:
+                    what = f"{data_path} is not a readable zip ({reason(error)})"
+                    raise DataError(f"{what}; expected a folder of pictures or a zip; {GIVE}") from error
                 rejected.append((printable(name), reason(error)))
-    if rejected and root != data_path:
-        why = rejected[0][1]
-        raise DataError(f"{data_path} is not a readable zip ({why}); expected a folder of pictures or a zip; {GIVE}")
+                continue
+            pictures += [(name, member.name) for member in members]
+            rejected += [(printable(f"{name}/{member.name}"), member.why) for member in passed]
     if not pictures and not rejected:
         raise DataError(
             f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
@@ -322,12 +286,8 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
     return root, pictures, rejected
 
 
-def _members(path: Path) -> list[str]:
-    """Return the names of the pictures in a zip, in order."""
-    source(path, "")  # rejects pipes, which would block forever
-    with zipfile.ZipFile(path) as archive:
-        names = sorted(set(archive.namelist()))
-    return [name for name in names if name.lower().endswith(SUFFIXES) and all(map(is_visible, name.split("/")))]
+class _PackedMeanwhileError(Exception):
+    """Another process has made the same pack."""
 
 
 def _make_pack(
@@ -347,19 +307,25 @@ def _make_pack(
                 f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {folder.parent}, "
                 f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
             )
-        with unfinished_beside(folder) as unfinished:
+        with replacing_folder(folder) as unfinished:
             hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
             rejected += broken
             few = len(hashes) < 2
-            listing = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
+            list_of_rejected = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
             if rejected:
-                listing.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
+                list_of_rejected.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
             if few:
-                raise _too_few(len(hashes), rejected, data_path, listing)
+                raise _too_few(len(hashes), rejected, data_path, list_of_rejected)
             np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
             about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
             (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
-            _put_in_place(unfinished, folder)
+            for path in unfinished.iterdir():
+                with path.open("rb+") as file:
+                    os.fsync(file.fileno())
+            if (folder / "pack.json").is_file():
+                raise _PackedMeanwhileError
+    except _PackedMeanwhileError:
+        pass
     except OSError as error:  # from writing; errors of reading pictures are caught where they are read
         raise DataError(
             f"cannot write the pack of {data_path} to {folder.parent}: {error.strerror or error}; expected a writable "
@@ -369,72 +335,15 @@ def _make_pack(
         torchvision_data.open_dataset.cache_clear()
 
 
-def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listing: Path) -> DataError:
-    """Return the error for a data path with too few faces; the file `listing` names the rejected ones, if any."""
+def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listed: Path) -> DataError:
+    """Return the error for a data path with too few faces; the file `listed` names the rejected ones, if any."""
     if not rejected:
         return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
     name, why = rejected[0]
     return DataError(
         f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
-        f"at least 2; the first: {name} ({why}); {listing} lists all; repair them or {GIVE}"
+        f"at least 2; the first: {name} ({why}); {listed} lists all; repair them or {GIVE}"
     )
-
-
-def _put_in_place(unfinished: Path, folder: Path) -> None:
-    """Rename a finished pack, after flushing it to the disk, unless another process was faster."""
-    for path in unfinished.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # the file system may not support locks
-            stack.enter_context(_locked(folder.parent, wait=True))  # another process may be about to do the same
-        if folder.is_dir() and not (folder / "pack.json").is_file():  # remains of a pack
-            shutil.rmtree(folder)
-        try:
-            move(unfinished, folder)
-        except OSError:
-            if not (folder / "pack.json").is_file():
-                raise  # otherwise the pack of the other process is used
-
-
-@contextlib.contextmanager
-def unfinished_beside(folder: Path) -> Iterator[Path]:
-    """Provide a temporary folder to build `folder` in, and delete it afterwards unless it was renamed.
-
-    Temporary folders of killed processes are deleted first.
-    """
-    with contextlib.ExitStack() as stack:
-        with contextlib.ExitStack() as turn:
-            with contextlib.suppress(OSError):  # some network drives have no locks, so nothing is deleted there either
-                turn.enter_context(_locked(folder.parent, wait=True))  # so that each is locked before others see it
-            for left in folder.parent.glob(f"{folder.name}-*.tmp"):
-                with contextlib.suppress(OSError), _locked(left):
-                    if fcntl or any(left.iterdir()):  # on Windows, an empty one may be about to be used
-                        shutil.rmtree(left)
-            unfinished = folder.with_name(f"{folder.name}-{secrets.token_hex(4)}.tmp")
-            unfinished.mkdir()
-            stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                stack.enter_context(_locked(unfinished))
-        yield unfinished
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
-    """Lock a folder until the block or the process ends.
-
-    Raises:
-        OSError: the folder cannot be locked, or, without `wait` and `shared`, another process has locked it.
-    """
-    if fcntl is None:  # Windows, where files that another process has open cannot be removed
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _write_faces(

@@ -168,7 +168,10 @@ def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tu
         process.stdin.flush()
         answer = pickle.load(process.stdout)
     except (EOFError, OSError, pickle.UnpicklingError) as ended:
-        raise DataError("a process that reads pictures died, perhaps out of memory; lower --num_workers") from ended
+        raise DataError(
+            "a process that reads pictures died, perhaps out of memory; close other programs; in training, "
+            "lower --num_workers"
+        ) from ended
     finally:
         idle.put(process)
     if isinstance(answer, Exception):

@@ -279,14 +279,19 @@ def test_training_on_hostile_pictures_reads_the_faces_and_shows_names_as_they_ar
     reasons = dict(line.split("\t") for line in rejected.read_text(encoding="utf-8").splitlines())
     assert {"wide.png", "wide.webp", "canvas.webp", "screen.gif", "tiff.png", "pipe.png", "pipe.zip"} <= reasons.keys()
     assert {"slip.zip/zeros.png", "slip.zip/link.png", "slip.zip/wide.png", "away.png"} <= reasons.keys()
+    for name in ("../../up.png", "/up.png", "..\\..\\up.png", "C:\\up.png", "a/../../up.png"):
+        assert reasons[f"slip.zip/{name}"] == "its name leads out of the zip"
     page = checked(tmp_path / "checkpoints" / HARMFUL / "report.html")
     assert page.text.count(HARMFUL) >= 2
 
 
-def test_preparing_hostile_pictures_writes_faces_alone(hostile: Path, tmp_path: Path, run_here: Command) -> None:
+def test_preparing_hostile_pictures_writes_faces_alone(
+    hostile: Path, tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     above = below(hostile.parent)
     with little_memory(2 * PICTURE):  # with the network that guesses labels
-        done = run_here("prepare.py", hostile, "--out=faces", "--nogpu", "--num_workers=1", "--label=hair,eyes")
+        done = run_here("prepare.py", hostile, "--out=faces", "--label=hair,eyes")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert below(hostile.parent) == above

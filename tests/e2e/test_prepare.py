@@ -22,7 +22,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 
 from gan.data import cleaning, synthetic
-from gan.data.cleaning import KEEPABLE, KINDS, NEVER
+from gan.data.cleaning import KEEPABLE, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
@@ -93,7 +93,7 @@ def synthetic_pile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Path, run_here: Command) -> None:
     before = contents(pile)
-    done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
+    done = run_here("prepare.py", "pile", "--out=faces")
     assert done.returncode == 0, done.stderr
     assert contents(pile) == before
 
@@ -151,7 +151,7 @@ class Tags(HTMLParser):
 
 
 def test_the_report_needs_nothing_else_and_believes_no_name(pile: Path, tmp_path: Path, run_here: Command) -> None:
-    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--report=found/here.html").returncode == 0
+    assert run_here("prepare.py", "pile", "--dry_run", "--report=found/here.html").returncode == 0
     page = Tags((tmp_path / "found/here.html").read_text(encoding="utf-8"))
     assert "b" not in page.tags  # a file's name is no HTML
     assert "pile/zz/<b>nothing.png" in page.text
@@ -164,70 +164,109 @@ def test_the_report_needs_nothing_else_and_believes_no_name(pile: Path, tmp_path
     assert not (tmp_path / "data").exists()  # a dry run
 
 
-def test_again_writes_nothing_anew_and_takes_back_only_what_was_its_own(
-    pile: Path, tmp_path: Path, run_here: Command
-) -> None:
+def test_a_folder_of_an_earlier_call_is_made_afresh(pile: Path, tmp_path: Path, run_here: Command) -> None:
     out = tmp_path / "faces"
-    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu", "--keep=grey,small").returncode == 0
-    first = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
-    assert {"grey", "small"} <= {path.name.partition("-")[0] for path in first}
-    (out / "mine.png").write_bytes(encoded(synthetic_face(50)))
-    changed = [next(path for path in first if path.name.startswith(name)) for name in ("small-", "5-")]
-    for path in changed:
-        path.write_bytes(encoded(synthetic_face(51)))
-
-    for _ in range(2):
-        done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
-        assert done.returncode == 0, done.stderr
-
-    second = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
-    assert {path.name.partition("-")[0] for path in first.keys() - second.keys()} == {"grey"}
-    assert {path.name for path in second.keys() - first.keys()} == {"mine.png"}
-    assert all(second[path] == first[path] for path in second.keys() & first.keys() - set(changed))
+    out.mkdir()
+    (out / ".DS_Store").touch()  # an empty folder, to people
+    assert run_here("prepare.py", "pile", "--out=faces", "--keep=grey,small", "--label=hair").returncode == 0
+    first = contents(out)
+    assert {"grey", "small", "labels.csv"} <= {Path(name).name.partition("-")[0] for name in first}
+    next(out.rglob("4-*.png")).unlink()  # comes back
+    (out / ".DS_Store").touch()
+    assert run_here("prepare.py", "pile", "--out=faces").returncode == 0
+    second = contents(out)
+    left = {Path(name).name.partition("-")[0] for name in first.keys() - second.keys()}
+    assert left == {"grey", "small", "labels.csv"}
+    assert second.keys() < first.keys()
 
     (pile / "red hair").rename(tmp_path / "more")
-    for path in (pile / "blue").iterdir():
-        path.unlink()
-    done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")  # pictures that were prepared need not be kept
-    assert done.returncode == 0, done.stderr
-    gone = second.keys() - set(out.rglob("*.png"))
-    assert {path.name.partition("-")[0] for path in gone} == {"1"}  # of which there is a copy, zz/duplicate.jpg
-    second = {path: time for path, time in second.items() if path not in gone}
-
-    done = run_here("prepare.py", "more", "--out=faces", "--nogpu")  # another source
-    assert done.returncode == 0, done.stderr
-    assert "faces of earlier calls, from other pictures, stay in faces" in done.stdout
-    third = set(out.rglob("*.png"))
-    assert third >= second.keys()
-    assert all(path.read_bytes() == encoded(synthetic_face(51)) for path in changed)  # whoever changes a face keeps it
+    assert run_here("prepare.py", "more", "--out=faces").returncode == 0
+    assert len(list(out.rglob("*.png"))) == 3  # of this call alone
+    assert run_here("prepare.py", "pile", "more", "--out=faces").returncode == 0  # several sources go in one
+    assert len(list(out.rglob("*.png"))) == 8
+    assert not list(tmp_path.glob(".faces*"))
 
 
-def test_a_picture_that_moves_to_another_class_takes_its_face_along(tmp_path: Path, run_here: Command) -> None:
-    for seed in range(3):
-        (tmp_path / f"pile/{'red' if seed else 'blue'}").mkdir(parents=True, exist_ok=True)
-        synthetic_face(seed).save(tmp_path / f"pile/{'red' if seed else 'blue'}/{seed}.png")
-    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
-    (tmp_path / "pile/red/1.png").rename(tmp_path / "pile/blue/1.png")
-    (tmp_path / "pile/red/2.png").unlink()
-    done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
-    assert done.returncode == 0, done.stderr
-    faces = sorted(str(path.relative_to(tmp_path / "faces"))[:6] for path in (tmp_path / "faces").rglob("*.png"))
-    assert faces == ["blue/0", "blue/1", "red/2-"]
-    assert "1 faces of an earlier call deleted from faces: this one leaves them out" in done.stdout
+def change(out: Path, what: str) -> str:
+    """Change a folder of faces as a user may; the name of what is theirs now."""
+    face = next(out.glob("blue/*.png"))
+    if what == "a face":
+        face.write_bytes(encoded(synthetic_face(51)))
+    elif what == "labels":
+        (out / "labels.csv").write_text("file,hair\n0.png,red\n")
+        face = out / "labels.csv"
+    elif what == "the manifest":
+        (out / "manifest.json").unlink()
+        return "labels.csv"  # the first file
+    elif what == "a link":
+        face.rename(out.parent / "elsewhere.png")
+        face.symlink_to(out.parent / "elsewhere.png")
+    elif what == "a folder":
+        (out / "blue").rename(out.parent / "elsewhere")
+        (out / "blue").symlink_to(out.parent / "elsewhere")
+        return "blue"
+    else:
+        face = out / what
+        face.parent.mkdir(exist_ok=True)
+        face.write_bytes(b"mine")
+    return face.relative_to(out).as_posix()
 
 
-def test_faces_of_pictures_that_can_no_longer_be_read_stay(tmp_path: Path, run_here: Command) -> None:
+@pytest.mark.parametrize(
+    "what", ["a face", "labels", "the manifest", "a link", "a folder", "mine.png", "blue/.git", "new/notes.txt"]
+)
+def test_a_folder_with_anything_that_is_not_its_own_is_refused_and_stays_as_it_is(
+    tmp_path: Path, run_here: Command, what: str
+) -> None:
+    for name in ("blue/0.png", "red/1.png"):
+        (tmp_path / "pile" / name).parent.mkdir(parents=True)
+        (tmp_path / "pile" / name).write_bytes(encoded(synthetic_face(int(Path(name).stem))))
+    words = "prepare.py", "pile", "--out=faces", "--label=hair"
+    assert run_here(*words).returncode == 0
+    theirs = change(tmp_path / "faces", what)
+    before = contents(tmp_path)
+    done = run_here(*words)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"faces/{theirs} was not written by prepare.py, or was changed since; move it away" in line
+    assert "--out=FOLDER" in line
+    assert contents(tmp_path) == before
+    if what not in ("the manifest", "a folder"):
+        (tmp_path / "faces" / theirs).rename(tmp_path / "away")
+        assert run_here(*words).returncode == 0
+
+
+def test_what_a_user_adds_during_a_call_is_not_lost(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pile").mkdir()
-    for seed in range(3):
-        synthetic_face(seed).save(tmp_path / f"pile/{seed}.png")
-    assert run_here("prepare.py", "pile", "--out=faces", "--nogpu").returncode == 0
-    before = contents(tmp_path / "faces")
-    whole = (tmp_path / "pile/1.png").read_bytes()
-    for left in (b"", whole[: len(whole) // 2]):  # unreadable, and truncated
-        (tmp_path / "pile/1.png").write_bytes(left)
-        done = run_here("prepare.py", "pile", "--out=faces", "--nogpu")
-        assert done.returncode == 0, done.stderr
-        assert contents(tmp_path / "faces").keys() == before.keys()
+    (tmp_path / "pile/0.png").write_bytes(encoded(synthetic_face(0)))
+    words = "prepare.py", "pile", "--out=faces"
+    assert run_here(*words).returncode == 0
+    write, mine = cleaning.write, tmp_path / "faces/mine.png"
+
+    def write_and_add(*arguments: Any) -> Any:
+        mine.write_bytes(b"mine")
+        return write(*arguments)
+
+    monkeypatch.setattr(cleaning, "write", write_and_add)
+    before = contents(tmp_path)
+    done = run_here(*words)
+    assert done.returncode == 2
+    assert "faces/mine.png was not written by prepare.py" in done.stderr
+    assert contents(tmp_path) == {**before, "faces/mine.png": hashlib.sha256(b"mine").hexdigest()}
+
+
+def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, run_here: Command) -> None:
+    for folder in ("pile", "disk/faces"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pile/0.png").write_bytes(encoded(synthetic_face(0)))
+    (tmp_path / "faces").symlink_to(tmp_path / "disk/faces")
+    for _ in range(2):
+        assert run_here("prepare.py", "pile", "--out=faces").returncode == 0
+    assert (tmp_path / "faces").is_symlink()
+    assert len(list((tmp_path / "disk/faces").glob("*.png"))) == 1
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["faces"]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +289,7 @@ def test_names_in_zips_are_read_as_they_were_written(
     assert content.count(plain) == 2
     (tmp_path / "pile.zip").write_bytes(content.replace(plain, name.encode(encoding)))
 
-    done = run_here("prepare.py", "pile.zip", "--out=faces", "--keep=grey,blank,dark", "--nogpu")
+    done = run_here("prepare.py", "pile.zip", "--out=faces", "--keep=grey,blank,dark")
 
     assert done.returncode == 0, done.stderr
     (row,) = report_of(tmp_path)["manifest"]
@@ -264,8 +303,7 @@ def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) ->
     (pile / "k").mkdir(parents=True)
     victim.mkdir()
     (pile / "k/0.png").write_bytes(encoded(synthetic_face(0)))
-    (tmp_path / "faces").mkdir()
-    (tmp_path / "faces/k").symlink_to(victim)
+    (pile / "v").symlink_to(victim)
     with zipfile.ZipFile(pile / "deep.zip", "w") as archive:
         archive.writestr("d/" * 2000 + "x.png", encoded(synthetic_face(1)))
         archive.writestr("C++/a.png", encoded(synthetic_face(2)))
@@ -280,21 +318,21 @@ def test_harmful_zips_and_links_do_no_harm(tmp_path: Path, run_here: Command) ->
     (pile / "lying.zip").write_bytes(data.replace((9_000_000).to_bytes(4, "little"), (900).to_bytes(4, "little")))
     os.mkfifo(pile / "pipe.zip")
 
-    done = run_here("prepare.py", "pile", str(pile), "pile/k/0.png", "--out=faces", "--nogpu")
+    done = run_here("prepare.py", "pile", str(pile), "pile/k/0.png", "--out=faces")
 
     assert done.returncode == 0, done.stderr
     assert not list(victim.iterdir())
     report = report_of(tmp_path)
     kinds = {Path(found["file"]).name: found["kind"] for found in report["findings"]}
     assert kinds == {
-        "0.png": "unreadable",
+        "v": "refused",
         "lying.png": "unreadable",
         "pipe.zip": "unreadable",
         "aux.png": "refused",
         "abs.png": "refused",
     }
     folders = [Path(row["file"]).parent.as_posix() for row in report["manifest"]]
-    assert len(set(folders)) == len(folders) == 3
+    assert len(set(folders)) == len(folders) == 4
     assert all(len(folder) < 200 for folder in folders)
 
 
@@ -305,7 +343,7 @@ def test_names_that_are_no_text(tmp_path: Path, run_command: Command) -> None:
         with open(folder + b"/\xe9%d.png" % seed, "wb") as file:
             file.write(encoded(synthetic_face(seed)))
     name = os.fsdecode(folder)
-    done = run_command("prepare.py", name, "--out=faces", "--nogpu", env={"PYTHONIOENCODING": "ascii"})
+    done = run_command("prepare.py", name, "--out=faces", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert report_of(tmp_path)["counts"]["kept"] == 2
     assert len(list((tmp_path / "faces").glob("*.png"))) == 2
@@ -316,7 +354,7 @@ def test_what_is_kept_of_one_kind_may_still_be_left_out_for_another(tmp_path: Pa
     Image.new("RGB", (30, 30)).save(tmp_path / "pile/black.png")
     synthetic_face(0).resize((30, 30)).save(tmp_path / "pile/small.png")
     synthetic_face(1).save(tmp_path / "pile/fine.png")
-    done = run_here("prepare.py", "pile", "--dry_run", "--keep=small", "--nogpu")
+    done = run_here("prepare.py", "pile", "--dry_run", "--keep=small")
     assert done.returncode == 0, done.stderr
     assert report_of(tmp_path)["counts"]["kept"] == 2
     assert [found["kind"] for found in report_of(tmp_path)["findings"]] == ["dark"]
@@ -330,7 +368,7 @@ def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
     exif = Image.Exif()
     exif[0x0112] = turn
     synthetic_face(3).resize(size).save(tmp_path / "large.jpg", exif=exif)
-    done = run_here("prepare.py", "large.jpg", "--out=faces", "--centre", "--nogpu")
+    done = run_here("prepare.py", "large.jpg", "--out=faces", "--centre")
     assert done.returncode == 0, done.stderr
     (row,) = report_of(tmp_path)["manifest"]
     side = min(size)
@@ -347,13 +385,16 @@ def test_in_the_folder_of_the_program_runs_are_no_faces_and_neither_is_what_a_ki
     face, other = synthetic_face(3), synthetic_face(4)
     for name in ("a.gif", "b.gif"):  # the second is left out as a duplicate
         face.save(tmp_path / name, save_all=True, append_images=[other])
-    for hidden in ("checkpoints/run/samples/step-00000100.png", "out/.faces-0123abcd.tmp/0.png", "out/.DS_Store"):
+    for hidden in ("checkpoints/run/samples/step-00000100.png", ".out-0123abcd.tmp/new/0.png", "out/.DS_Store"):
         (tmp_path / hidden).parent.mkdir(parents=True, exist_ok=True)
         synthetic_face(5).save(tmp_path / hidden, "PNG")
-    done = run_here("prepare.py", ".", "--out=out", "--report=out/report.html", "--nogpu")
-    assert done.returncode == 0, done.stderr
-    counts = report_of(tmp_path / "out")["counts"]
+    (tmp_path / ".out-0123abcd.lock").touch()
+    for _ in range(2):  # its own faces in it are no source
+        done = run_here("prepare.py", ".", "--out=out", "--report=../report.html")
+        assert done.returncode == 0, done.stderr
+    counts = report_of(tmp_path.parent)["counts"]
     assert counts == {"pictures": 5, "kept": 4, "other_files": 0, "animated": 1}
+    assert not list(tmp_path.glob(".out*"))
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="stops processes as POSIX does")
@@ -365,8 +406,13 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
     for seed in range(150):
         face = synthetic_face(seed, 64).resize((400, 400))
         face.save(tmp_path / f"pile/{seed:03d}.jpg", quality=95)
-    words = ["prepare.py", "pile", "--out=faces", "--nogpu", "--centre", "--keep=duplicate,near_duplicate,outlier"]
-    command = [sys.executable, ROOT / words[0], *words[1:], "--num_workers=2"]
+    words = ["prepare.py", "pile", "--out=faces", "--centre", "--keep=duplicate,near_duplicate,outlier"]
+    (tmp_path / "one").mkdir()
+    synthetic_face(0).save(tmp_path / "one/0.png")
+    assert run_here("prepare.py", "one", "--out=faces").returncode == 0
+    (tmp_path / "report.html").unlink()
+    before = contents(tmp_path / "faces")
+    command = [sys.executable, ROOT / words[0], *words[1:]]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -377,23 +423,24 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     deadline = time.monotonic() + 300
-    while not list((tmp_path / "faces").glob(".*/*.png")):
+    while not list(tmp_path.glob(".faces-*/new/*.png")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=120)
-    assert len(list((tmp_path / "faces").glob("*.png"))) < 150
+    assert contents(tmp_path / "faces") == before
     assert not (tmp_path / "report.html").exists()
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert errors.splitlines()[-1] == "prepare.py: interrupted"
         assert "Traceback" not in errors
+        assert not list(tmp_path.glob(".faces*"))
 
     assert run_here(*words).returncode == 0
 
     assert len(list((tmp_path / "faces").glob("*.png"))) == 150
-    assert not list((tmp_path / "faces").glob(".*/*"))
+    assert not list(tmp_path.glob(".faces*"))
     again = contents(tmp_path / "faces")
     shutil.rmtree(tmp_path / "faces")
     assert run_here(*words).returncode == 0
@@ -405,7 +452,7 @@ def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Comma
     for seed in range(5):
         (tmp_path / f"manga/{seed}.png").write_bytes(encoded(synthetic_face(seed).convert("L")))
     (tmp_path / "manga/5.png").write_bytes(encoded(synthetic_face(5)))
-    done = run_here("prepare.py", "manga", "--dry_run", "--nogpu")
+    done = run_here("prepare.py", "manga", "--dry_run")
     assert done.returncode == 0
     assert report_of(tmp_path)["counts"]["kept"] == 6
     assert "5 grey            kept" in done.stdout
@@ -419,7 +466,7 @@ def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_
         face = synthetic_face(seed, 96 if seed < 3 else 40)
         (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face if seed else face.convert("L")))
     (tmp_path / "pile/1.png").write_bytes(encoded(synthetic_face(1).convert("L")))
-    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu").returncode == 0
+    assert run_here("prepare.py", "pile", "--dry_run").returncode == 0
     assert report_of(tmp_path)["found"] == {"small": 4, "grey": 2}
     assert report_of(tmp_path)["counts"]["kept"] == 1
 
@@ -430,7 +477,7 @@ def test_a_black_bar_below_is_left_out_unless_it_is_wanted(tmp_path: Path, run_h
         face = synthetic_face(seed)
         face.paste((0, 0, 0), (0, 80, 96, 96))
         (tmp_path / f"pile/{seed}.png").write_bytes(encoded(face))
-    words = "prepare.py", "pile", "--dry_run", "--nogpu"
+    words = "prepare.py", "pile", "--dry_run"
     assert run_here(*words).returncode == 0
     assert report_of(tmp_path)["found"] == {"unfinished": 3}
     assert run_here(*words, "--keep=unfinished").returncode == 0
@@ -444,7 +491,7 @@ def test_outliers_are_found_where_others_before_them_cannot_be_read(
     (tmp_path / "pile/a.png").write_bytes(b"no picture")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "pile/outlier.png")
-    assert run_here("prepare.py", "pile", "--dry_run", "--nogpu", "--keep=duplicate,near_duplicate").returncode == 0
+    assert run_here("prepare.py", "pile", "--dry_run", "--keep=duplicate,near_duplicate").returncode == 0
     kinds = {Path(found["file"]).name: found["kind"] for found in report_of(tmp_path)["findings"]}
     assert kinds.pop("a.png") == "unreadable"
     assert kinds.pop("outlier.png") == "outlier"
@@ -457,42 +504,14 @@ def test_pictures_of_the_same_name_elsewhere_are_others(tmp_path: Path, run_here
         (tmp_path / place / "pics").mkdir(parents=True)
         for name, seed in enumerate(seeds):
             (tmp_path / place / f"pics/{name}.png").write_bytes(encoded(synthetic_face(seed)))
-        out = tmp_path / "faces"
-        assert run_here("prepare.py", "pics", f"--out={out}", "--nogpu", cwd=tmp_path / place).returncode == 0
-    assert len(list(out.glob("*.png"))) == 4
-    # The same ones, named from elsewhere.
-    words = "prepare.py", "one/pics", "--out=faces", "--nogpu", "--min_size=200"
-    done = run_here(*words, cwd=tmp_path)
-    assert "2 faces of an earlier call deleted from faces" in done.stdout
-    assert len(list(out.glob("*.png"))) == 2
-
-
-def test_a_call_stopped_while_it_moves_faces_and_one_without_its_manifest_touch_nothing_changed(
-    tmp_path: Path, run_here: Command
-) -> None:
-    (tmp_path / "pile").mkdir()
-    for seed in range(3):
-        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(synthetic_face(seed)))
-    words = "prepare.py", "pile", "--out=faces", "--nogpu"
-    assert run_here(*words).returncode == 0
-    before, manifest = contents(tmp_path / "faces"), tmp_path / "faces/manifest.json"
-    first, second, _ = (tmp_path / "faces" / row["file"] for row in json.loads(manifest.read_text()))
-    second.unlink()  # the manifest names it, and it was not moved yet
-    assert run_here(*words).returncode == 0
-    assert contents(tmp_path / "faces") == before
-
-    changed = encoded(synthetic_face(9))
-    first.write_bytes(changed)
-    manifest.unlink()
-    assert run_here(*words).returncode == 0
-    assert run_here(*words, "--min_size=200").returncode == 0
-    assert [path.read_bytes() for path in (tmp_path / "faces").glob("*.png")] == [changed]
+    assert run_here("prepare.py", "one/pics", "two/pics", "--out=faces").returncode == 0
+    assert len(list((tmp_path / "faces").glob("*.png"))) == 4
 
 
 def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile").mkdir()
     (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
-    done = run_here("prepare.py", "my pile", "--out=my faces", "--nogpu")
+    done = run_here("prepare.py", "my pile", "--out=my faces")
     assert "python train.py --data_path='my faces' --budget=60\n" in done.stdout
 
 
@@ -507,7 +526,7 @@ def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, r
     other = synthetic_face(10).resize((120, 120))
     wide.paste(other, (20, 0))
     wide.save(tmp_path / "turned-tiff.jpg", "TIFF", exif=turned)  # Pillow itself turns a TIFF while decoding it
-    done = run_here("prepare.py", "film.gif", "turned.jpg", "turned-tiff.jpg", "--out=faces", "--centre", "--nogpu")
+    done = run_here("prepare.py", "film.gif", "turned.jpg", "turned-tiff.jpg", "--out=faces", "--centre")
     assert done.returncode == 0, done.stderr
     rows = report_of(tmp_path)["manifest"]
     assert [(row["width"], row["height"]) for row in rows] == [(96, 96), (120, 120), (120, 120)]
@@ -559,7 +578,6 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
         "--out=faces",
         "--detect=bright.xml",
         "--keep=near_duplicate,blank,grey",
-        "--nogpu",
     ]
 
     done = run_here("prepare.py", *words, "--margin=0.1", "--min_size=100")
@@ -600,7 +618,7 @@ def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> 
         (["gone"], "gone does not exist; expected a folder"),
         (["empty"], "no pictures in empty"),
         (["pile", "--out=pile"], "--out=pile is, or contains, the source pile"),
-        (["pile", "--out=pile/blue"], "--out=pile/blue lies in the source pile and holds files of yours"),
+        (["pile", "--out=pile/blue"], "pile/blue/0.png was not written by prepare.py, or was changed since"),
         (["pile/blue", "--out=pile"], "--out=pile is, or contains, the source pile/blue"),
         (["pile", "--out=pile/blue/0.png"], "is a file; expected a folder"),
         (["pile", "--keep=grey,unreadable"], "--keep: expected some of small, narrow"),
@@ -612,8 +630,8 @@ def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> 
         (["pile", "--report=pile/blue/report.html"], "pile/blue/report.html would lie in a source"),
         (["pile", "--report=mine.html"], "mine.html exists and is not a report of prepare.py"),
         (["pile", "--report=other.html"], "other.json exists and is not a report of prepare.py"),
-        (["pile", "--report=data/faces/manifest.html"], "manifest.json exists and is not a report"),
-        (["pile", "--out=taken"], "manifest.json exists and was not written by prepare.py; give another folder"),
+        (["pile", "--report=data/faces/report.html"], "or in --out, which holds faces alone; give another place"),
+        (["pile", "--out=taken"], "taken/manifest.json was not written by prepare.py, or was changed since"),
         (["pile", "--report=mine.html/report.html"], "mine.html is not a writable folder"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
@@ -628,7 +646,7 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/manifest.json").write_text('{"name": "of another program"}')
     before = contents(tmp_path)
-    done = run_here("prepare.py", *words, "--nogpu")
+    done = run_here("prepare.py", *words)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("prepare.py: ")
@@ -636,8 +654,16 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(
     assert contents(tmp_path) == before
 
 
+def test_the_folder_where_the_user_is_is_not_made_afresh(pile: Path, tmp_path: Path, run_here: Command) -> None:
+    (tmp_path / "faces").mkdir()
+    done = run_here("prepare.py", "../pile", "--out=.", "--report=../report.html", cwd=tmp_path / "faces")
+    assert done.returncode == 2
+    assert "--out=. is where you are, and it is made afresh" in done.stderr
+
+
 def test_what_may_be_kept_is_every_kind_but_those_that_cannot_be_read() -> None:
-    assert set(KEEPABLE) | set(NEVER) | {"faceless"} == set(KINDS)
+    assert set(KINDS) - set(KEEPABLE) == {"refused", "unreadable", "truncated", "faceless"}
+    assert set(KEEPABLE) < set(KINDS)
 
 
 def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here: Command) -> None:
@@ -657,12 +683,12 @@ def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here
     assert "python prepare.py pile --out=FOLDER" in done.stdout
 
 
-def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path, run_here: Command) -> None:
+def test_labels_are_guessed(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "pile" / "sub").mkdir(parents=True)
     shown = {f"{seed}": synthetic.draw(seed, 96)[1] for seed in range(40)}
     for seed in range(40):
         (tmp_path / "pile" / ("sub" if seed % 2 else ".") / f"{seed}.png").write_bytes(encoded(synthetic_face(seed)))
-    words = ["prepare.py", "pile", "--out=faces", "--nogpu"]
+    words = ["prepare.py", "pile", "--out=faces"]
     done = run_here(*words, "--label=hair,eyes")
     assert done.returncode == 0, done.stderr
     table = tmp_path / "faces" / "labels.csv"
@@ -681,30 +707,8 @@ def test_labels_are_guessed_and_a_table_that_was_changed_is_kept(tmp_path: Path,
     number = sum(bool(row["hair"]) for row in rows)
     assert re.search(rf"{number} of {len(rows)} faces have a label for hair in faces/labels.csv", done.stdout)
 
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "new.png").write_bytes(encoded(synthetic_face(50)))
-    added = run_here("prepare.py", "more", "--out=faces", "--nogpu", "--label=hair", "--report=more.html")
-    assert added.returncode == 0, added.stderr
-    assert f"{len(rows)} faces of earlier calls keep theirs" in added.stdout
-    later = {row["file"]: row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())}
-    (new,) = later.keys() - files
-    assert new.startswith("new-")
-    assert later.pop(new)["eyes"] == ""
-    assert later == {row["file"]: row for row in rows}
-
-    again = run_here(*words, "--label=hair")  # its own table is written again
-    assert again.returncode == 0, again.stderr
+    assert run_here(*words, "--label=hair").returncode == 0
     assert table.read_text(encoding="utf-8-sig").splitlines()[0] == "file,hair"
-    assert run_here(*words).returncode == 0
-    assert table.is_file()
-
-    table.write_text("file,hair\n0.png,red\n", encoding="utf-8")
-    refused = run_here(*words, "--label=hair")
-    assert refused.returncode == 2
-    assert "labels.csv exists, and was not written by prepare.py or was changed since; rename it" in refused.stderr
-    assert table.read_text(encoding="utf-8") == "file,hair\n0.png,red\n"
-    assert run_here(*words).returncode == 0
-    assert table.read_text(encoding="utf-8") == "file,hair\n0.png,red\n"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from evaluate import EvaluateConfig
 from export import ExportConfig
 from gan import checkpoint, command_line
 from gan.classes import Classes
-from gan.data import cleaning, faces, labels
+from gan.data import cleaning, faces, labels, listing
 from gan.data.cleaning import PrepareConfig
 from gan.data.pictures import in_processes
 from gan.play import page, recipes, studio
@@ -380,7 +380,7 @@ TARGETS = {
     "zips": Target(
         damaged(zips()) | zips(),
         read_zip,
-        (cleaning, "_forbidden", lambda info, parts: ".." in parts),
+        (listing, "_forbidden", lambda info, parts: ".." in parts),
     ),
     "checkpoints": Target(
         changes(_CONTENT, ANYTHING | TENSORS) | damaged(st.just(_as_bytes(_CONTENT))),

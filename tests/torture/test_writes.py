@@ -46,6 +46,7 @@ try:
 finally:
     print(*seen, sep="\\n")
 """
+Program = Callable[..., subprocess.CompletedProcess[str]]
 PACK = """
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ from gan.data.faces import open_pack
 
 open_pack(Path("pile"), 32, Path("packs"), num_workers=1)
 """
-PREPARE = [str(ROOT / "prepare.py"), "pile", "--out=faces", "--nogpu", "--num_workers=1"]
+PREPARE = [str(ROOT / "prepare.py"), "pile", "--out=faces"]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -66,7 +67,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def program(tmp_path: Path) -> Program:
     """A program that is killed before a step of its writing, counted from 1; 0 lets it end."""
     (tmp_path / "killed.py").write_text(KILLED)
     (tmp_path / "pack.py").write_text(PACK.format(root=str(ROOT)))
@@ -89,7 +90,7 @@ def steps(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_a_pack_killed_before_each_step_of_its_writing_is_made_whole_by_the_next_call(
-    tmp_path: Path, program: Callable[..., subprocess.CompletedProcess[str]]
+    tmp_path: Path, program: Program
 ) -> None:
     number = len(steps(program(0, "pack.py")))
     whole = contents(tmp_path / "packs")
@@ -100,32 +101,49 @@ def test_a_pack_killed_before_each_step_of_its_writing_is_made_whole_by_the_next
         assert contents(tmp_path / "packs") == whole, f"killed before step {step} of {number}"
 
 
+def check_kill(tmp_path: Path, program: Program, step: int, *words: str) -> None:
+    """Kill a call before a step of its writing: the folder is the old or the new one, and later calls go on."""
+    old, new = (contents(tmp_path / name) for name in ("old", "whole"))
+    shutil.rmtree(tmp_path / "faces")
+    shutil.copytree(tmp_path / "old", tmp_path / "faces")
+    assert program(step, *PREPARE, *words).returncode == -signal.SIGKILL
+    if not (tmp_path / "faces").exists():  # killed between two renames
+        (left,) = tmp_path.glob(".faces-*.tmp")
+        assert contents(left / "old") == old
+    else:
+        assert contents(tmp_path / "faces") in (old, new), f"killed before step {step}"
+    assert program(0, *PREPARE, "--min_size=4096", *words).returncode == 0  # whatever the next call is, it goes on
+    again = program(0, *PREPARE, *words)
+    assert again.returncode == 0, again.stderr
+    assert contents(tmp_path / "faces") == new, f"killed before step {step}"
+    assert not list(tmp_path.glob(".faces*"))
+
+
+def folders(tmp_path: Path, program: Program, *words: str) -> list[str]:
+    """Prepare an old folder of faces and a new one to compare with; the steps of the writing of the new one."""
+    steps(program(0, *PREPARE, "--keep=near_duplicate", "--label=eyes"))
+    shutil.copytree(tmp_path / "faces", tmp_path / "old")
+    for name in ("1.png", "2.png"):
+        (tmp_path / "pile" / name).unlink()
+    found = steps(program(0, *PREPARE, *words))
+    shutil.copytree(tmp_path / "faces", tmp_path / "whole")
+    return found
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("words", [[], ["--label=hair,eyes"]], ids=["faces", "labels"])
-def test_prepared_faces_killed_before_each_step_of_their_writing_are_made_whole_by_the_same_call(
-    tmp_path: Path, program: Callable[..., subprocess.CompletedProcess[str]], words: list[str]
+def test_prepared_faces_killed_before_each_step_of_their_writing_are_the_old_or_the_new_ones(
+    tmp_path: Path, program: Program, words: list[str]
 ) -> None:
-    number = len(steps(program(0, *PREPARE, *words)))
-    whole = contents(tmp_path / "faces")
-    for step in range(1, number + 1):
-        shutil.rmtree(tmp_path / "faces")
-        for report in tmp_path.glob("*report.*"):
-            report.unlink()
-        assert program(step, *PREPARE, *words).returncode == -signal.SIGKILL
-        again = program(0, *PREPARE, *words)
-        assert again.returncode == 0, again.stderr
-        assert contents(tmp_path / "faces") == whole, f"killed before step {step} of {number}"
+    for step in range(1, len(folders(tmp_path, program, *words)) + 1):
+        check_kill(tmp_path, program, step, *words)
 
 
-def test_labels_killed_before_they_are_in_place_are_written_by_the_same_call(
-    tmp_path: Path, program: Callable[..., subprocess.CompletedProcess[str]]
+def test_faces_killed_while_they_take_the_place_of_the_old_ones_are_the_old_or_the_new_ones(
+    tmp_path: Path, program: Program
 ) -> None:
-    steps(program(0, *PREPARE, "--label=hair"))
-    whole = contents(tmp_path / "faces")
-    done = steps(program(0, *PREPARE, "--label=eyes"))
-    (number,) = (i for i, step in enumerate(done, 1) if re.match(r"os.rename \.labels\.csv", step))
-    assert program(number, *PREPARE, "--label=hair").returncode == -signal.SIGKILL
-    again = program(0, *PREPARE, "--label=hair")
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "faces" / "labels.csv").read_text("utf-8-sig").startswith("file,hair\n")
-    assert contents(tmp_path / "faces").keys() == whole.keys()
+    done = folders(tmp_path, program)
+    renames = [i for i, step in enumerate(done, 1) if step in ("os.rename faces", "os.rename new")]
+    assert len(renames) == 2
+    for step in (renames[0], renames[1], renames[1] + 1):
+        check_kill(tmp_path, program, step)

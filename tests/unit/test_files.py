@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from gan import files
-from gan.files import replacing, write_text
+from gan.files import replacing, replacing_folder, tidy, write_text
 
 
 def test_what_is_written_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
@@ -79,3 +80,52 @@ def test_names_that_are_no_text_are_escaped(tmp_path: Path) -> None:
     write_text(tmp_path / "list.txt", "faces/\udcff 猫.png\n")
 
     assert (tmp_path / "list.txt").read_text(encoding="utf-8") == "faces/\\udcff 猫.png\n"
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "above" / "folder"
+    for content in ("one", "two"):
+        with replacing_folder(folder) as new:
+            (new / content).touch()
+            assert not (folder / content).exists()
+        assert [path.name for path in folder.iterdir()] == [content]
+
+    def refuse(old: Path) -> None:
+        assert [path.name for path in old.iterdir()] == ["two"]
+        assert not folder.exists()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), replacing_folder(folder, refuse) as new:
+        (new / "three").touch()
+    with pytest.raises(KeyboardInterrupt), replacing_folder(folder) as new:
+        raise KeyboardInterrupt
+    assert [path.name for path in folder.iterdir()] == ["two"]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("new_one", [False, True])
+def test_what_a_killed_process_moved_away_is_put_back_unless_there_is_another(tmp_path: Path, new_one: bool) -> None:
+    folder, place = tmp_path / "a[b]", tmp_path / ".a[b]-01234567.tmp"
+    (place / "old" / "it").mkdir(parents=True)
+    place.with_suffix(".lock").touch()
+    if new_one:
+        folder.mkdir()
+    with FileLock(place.with_suffix(".lock")):
+        tidy(folder)  # its process lives
+        assert place.exists()
+    tidy(folder)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert (folder / "it").exists() is not new_one
+
+
+def test_where_there_are_no_locks_folders_are_replaced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: FileLock) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(FileLock, "acquire", none)
+    with replacing_folder(tmp_path / "folder") as new:
+        (new / "it").touch()
+    assert (tmp_path / "folder" / "it").exists()
+    assert len(list(tmp_path.iterdir())) == 1

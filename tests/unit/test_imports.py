@@ -42,6 +42,7 @@ WITHOUT_TORCH = {
     "gan.presets",
     "gan.command_line",
     "gan.data.pictures",
+    "gan.data.listing",
     "gan.data.faces",
     "gan.data.cleaning",
 }
