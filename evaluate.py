@@ -448,8 +448,6 @@ def checkpoint_history(
     n = min(real.n, CURVE)
     points: dict[int, dict[str, float]] = {}
     for path in reversed(checkpoint.checkpoints_in(config.fake)):
-        if "-before" in path.stem:  # left behind when the run was resumed from an older checkpoint
-            continue
         try:
             other = sampling.load(path, device)
         except CheckpointError as error:

@@ -19,15 +19,16 @@ from gan.device import autocast, send
 from gan.files import as_word
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
-from gan.training import ema, preparing
+from gan.training import ema
 from gan.training.between import epochs_due, evaluate, first_save, make_film, preview, save
 from gan.training.budget import Budget
 from gan.training.debugger import DebugFile
+from gan.training.display import opened_outputs, summary
 from gan.training.losses import COMPARING, discriminator_loss, generator_loss
 from gan.training.ranks import joined
 from gan.training.rollback import RollBack
 from gan.training.run import Run, TrainingState
-from gan.training.sittings import stop_signals
+from gan.training.session import stop_signals
 from gan.training.start import Ready, begin
 from gan.training.step import (
     Network,
@@ -178,8 +179,8 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
 def run_until_stopped(ready: Ready) -> None:
     """Train until the run ends or is stopped, and say what to do next."""
     run, state, config, first = ready.run, ready.state, ready.run.config, ready.state.step
-    samples, film = config.save_path or run.folder / "samples", run.folder / "timelapse.webp"
-    outputs = preparing.opened_outputs(run, samples)
+    samples, film = run.samples, run.folder / "timelapse.webp"
+    outputs = opened_outputs(run)
     prepared = time.perf_counter() - ready.since  # counts towards the budget
     state.cycle = dataclasses.replace(state.cycle, seconds=state.cycle.seconds - prepared)
     ends = None if config.budget is None else state.cycle.seconds + 60 * config.budget
@@ -203,7 +204,7 @@ def run_until_stopped(ready: Ready) -> None:
             f"good: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:
-        monitor.say("\n".join(preparing.summary(run, state, monitor, samples)))
+        monitor.say("\n".join(summary(run, state, monitor)))
 
 
 if __name__ == "__main__":

@@ -175,6 +175,11 @@ class Run:
         """The checkpoint from which `--resume` continues."""
         return self.folder / "latest.pt"
 
+    @property
+    def samples(self) -> Path:
+        """The folder of the preview grids."""
+        return self.config.save_path or self.folder / "samples"
+
     def describe(self) -> dict[str, Any]:
         """Return the description of the run for `config.json` and every checkpoint."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
@@ -207,7 +212,7 @@ class Run:
         try:
             self.save(state, seconds, self.folder / f"step-{state.step:08d}.pt")
         finally:  # also after a failure, to free space on a full disk
-            self._prune(state.step)
+            self._prune()
 
     def rescue(self, state: TrainingState, seconds: float, error: CheckpointError) -> NoReturn:
         """Save the last state among the temporary files after saving it in the run's folder failed.
@@ -235,13 +240,10 @@ class Run:
         known = {**chosen, **codes, **self.classes.content()}
         return {**self.describe(), **state.content(), **known, "images_seen": seen, "seconds": seconds}
 
-    def _prune(self, step: int) -> None:
-        """Delete numbered checkpoints except the last three and every tenth.
-
-        Those beyond `step` stay, as after resuming from an older one, and so do files that the user named.
-        """
+    def _prune(self) -> None:
+        """Delete numbered checkpoints except the last three and every tenth; files that the user named stay."""
         named = {path.stem.removeprefix("step-"): path for path in self.folder.glob("step-*.pt")}
-        files = {int(name): path for name, path in named.items() if name.isdecimal() and int(name) <= step}
+        files = {int(name): path for name, path in named.items() if name.isdecimal()}
         stride = NUMBERED_STRIDE * self.config.save_every
         for number in sorted(files)[:-NUMBERED_KEPT]:
             if number * self.config.batch_size // self.faces["training"] % stride:

@@ -1,34 +1,69 @@
-"""The start of a run: its folder, faces, options, files and weights, in the order in which they are settled."""
+"""The start of a run: the first process settles a `Setup`, and all processes of the run open it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from config import CheckpointError, ConfigError, DataError, Precision, TrainConfig
+from config import (
+    CHANGEABLE_ON_RESUME,
+    RUNS,
+    SYNTHETIC,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ModelConfig,
+    Precision,
+    TrainConfig,
+    restore,
+)
+from gan import book_weights, checkpoint, latent
 from gan.classes import NONE, Classes
 from gan.command_line import show
-from gan.data import labels
+from gan.data import labels, torchvision_data
 from gan.data.batches import Batches
-from gan.data.faces import open_pack
+from gan.data.faces import has_faces, open_pack
 from gan.device import choose_device, choose_precision, describe, give_back_memory, out_of_memory
 from gan.files import as_word
-from gan.quality.evaluation import Evaluator
-from gan.training import plan, preparing
-from gan.training.preparing import Faces
+from gan.images import PREVIEWS
+from gan.quality import features, selection
+from gan.quality.evaluation import LEAST, Evaluator
+from gan.quality.sampling import Sampler
+from gan.training import choices, plan, session
+from gan.training.choices import Faces
+from gan.training.display import extension
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
-from gan.training.sittings import checkpoint_to_resume, keep_later, run_lock
 from gan.training.step import Steps
-from gan.watching.health import Probe
+from gan.watching import health
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A run as its first process has settled it."""
+
+    config: TrainConfig  # with everything that was chosen
+    folder: Path  # of the run, not yet created if the run is new
+    source: Path | None  # the checkpoint from which it goes on; None for a new run
+    content: Mapping[str, Any] | None  # of that checkpoint
+    digest: str  # of the faces
+    chosen: np.ndarray | None  # mask of the selected faces and
+    codes: np.ndarray | None  # classes of each face, see `Faces`
+    precision: Precision
+    compiled: bool
+
+    @property
+    def new(self) -> bool:
+        """Return whether the run needs a new folder, as it is new or goes on from another run's older checkpoint."""
+        return self.source is None or self.source.name != "latest.pt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +74,7 @@ class Ready:
     state: TrainingState
     batches: Batches
     evaluator: Evaluator | None
-    probe: Probe
+    probe: health.Probe
     seconds: float
     since: float
 
@@ -56,120 +91,251 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
     Raises:
         UserError: something is missing or does not fit, or there is not enough memory.
     """
-    path = checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
-    lock = run_lock(path.parent) if path is not None and os.path.isfile(path) else contextlib.nullcontext()
-    with lock:  # another process that trains the run may be about to save
-        since, device = time.perf_counter(), torch.device("cpu")
-        try:
-            found = preparing.looked_up(config, typed, path) if ranks.first else (config, None, Path())
-            config, content, folder = ranks.broadcast(found)
-            device = choose_device(config.gpu, show)
+    source = session.checkpoint_to_resume(config.resume) if config.resume is not None and ranks.first else None
+    with contextlib.ExitStack() as locked:
+        if source is not None and source.name == "latest.pt" and os.path.isfile(source):
+            locked.enter_context(session.run_lock(source.parent))  # another process may be about to save
+        since, faces, setup = time.perf_counter(), None, None
+        if ranks.first:
+            setup, faces = settle(config, typed, source, ranks, steps, since)
+        setup = ranks.broadcast(setup)
+        assert setup is not None, "the first process has settled it"
+        device = choose_device(setup.config.gpu, say=lambda text: None)
+        with in_words(setup.config, device):
             ranks.agree(device)
-            ranks.check(config, device)
-            faces = open_faces(config, content, ranks, path or folder)
-            new = content is None
-            texts = labels.read(faces.pack, config.data_path, config.classes, show) if new and ranks.first else None
-            chosen = preparing.select_faces(config, content, faces, device) if ranks.first else None
-            faces = dataclasses.replace(faces, chosen=ranks.broadcast(chosen))
-            found = preparing.labelled(config, content, faces, texts) if ranks.first else None
-            vocabulary, codes = ranks.broadcast(found) or ((), None)
-            faces = dataclasses.replace(faces, codes=codes)
-            config = dataclasses.replace(config, vocabulary=vocabulary)
-            config, precision, compiled = choose_options(config, typed, content, faces, ranks, device, steps, since)
-            classes = NONE if codes is None else Classes.of(vocabulary, codes[faces.training])
-            of_faces = faces.describe(), ranks, compiled, faces.chosen, codes, classes
-            run = Run(folder, config, device, precision, *of_faces)
+            with ranks.in_turn():
+                faces = faces or open_faces(setup.config)
+            faces = same_faces(setup, faces)
+            run = open_run(setup, faces, ranks, device)
             batches = open_batches(run, faces)
-            state, seconds = open_state(run, typed, content, path or folder)
-            state.finished = state.finished or state.step >= batches.steps(config.epochs)
+            state, seconds = open_state(run, typed, setup)
+            state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
-                again = f"python train.py --resume={as_word(folder)} {preparing.extension(config)}"
+                again = f"python train.py --resume={as_word(source or run.folder)} {extension(run.config)}"
                 show(f"this run has finished; to go on: {again}")
                 yield None
                 return
-            if content is not None and path is not None:
-                keep_later(path, state.step, config.save_path or folder / "samples")
-            evaluator = preparing.open_evaluator(run, state, faces) if ranks.first else None
-            probe = preparing.open_probe(faces)
-            content = found = texts = None  # a checkpoint is as large as the networks
-            new = new and ranks.first
-            new_lock = run_lock(folder, True, config.run is not None) if new else contextlib.nullcontext(folder)
-            with new_lock as run.folder:
-                if run.folder != folder:  # another process started a run in the same second
+            evaluator = open_evaluator(run, state, faces, setup.source) if ranks.first else None
+            probe = open_probe(faces)
+            if ranks.first and setup.new:
+                run.folder = locked.enter_context(session.run_lock(run.folder, True, run.config.run is not None))
+                if run.folder != setup.folder:  # another process started a run in the same second
                     show(f"run: {run.folder}")
-                if ranks.first:
-                    run.write_config()
-                give_back_memory()
-                yield Ready(run, state, batches, evaluator, probe, seconds, since)
-        except (RuntimeError, MemoryError) as error:
-            if (said := in_words(error, config, device)) is None:
-                raise
-            raise said from error
+                if setup.source is not None and setup.content is not None:
+                    session.branch(setup.source, setup.content, run.folder, run.samples)
+            if ranks.first:
+                run.write_config()
+            setup = None  # a checkpoint is as large as the networks
+            give_back_memory()
+            yield Ready(run, state, batches, evaluator, probe, seconds, since)
 
 
-def open_faces(config: TrainConfig, content: Mapping[str, Any] | None, ranks: Ranks, path: Path) -> Faces:
-    """Open the faces, which the first process of each machine packs.
+def settle(
+    config: TrainConfig, typed: Mapping[str, Any], source: Path | None, ranks: Ranks, steps: Steps, since: float
+) -> tuple[Setup, Faces]:
+    """Settle everything about a run that its processes must agree on, and print it. The first process alone does this.
+
+    Args:
+        config: as typed.
+        typed: options by name, which take precedence over chosen ones.
+        source: the checkpoint to go on from; None for a new run.
+        ranks: the processes of the run.
+        steps: a step of each network, by which the machine is measured.
+        since: `time.perf_counter()` when the run's budget began.
+    """
+    config, content, folder = looked_up(config, typed, source)
+    device = choose_device(config.gpu, show)
+    ranks.check(config, device)
+    with in_words(config, device):
+        faces, before = open_faces(config), dict[str, Any]()
+        if content is None:
+            texts = labels.read(faces.pack, config.data_path, config.classes, show) or {}
+            faces = dataclasses.replace(faces, chosen=choices.select_faces(config, faces, device))
+            learned = labels.learned(texts, faces.training, config.data_path, config.classes, show)
+            vocabulary, codes = learned or ((), None)
+            config = dataclasses.replace(config, vocabulary=vocabulary)
+            faces = dataclasses.replace(faces, codes=codes)
+        else:
+            before = content["chosen"]
+            faces = faces_of(content, faces, config, source)
+        if (n := len(faces.training)) < config.batch_size:
+            more = "faces" if faces.chosen is None else f"--typical=1 for all {len(faces.all_training):,}"
+            raise DataError(
+                f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; add {more} or lower --batch_size"
+            )
+        measured = device.type == "cpu" and before.get("device", "").startswith("CPU")  # another GPU may need fp32
+        precision: Precision = before["precision"] if measured else choose_precision(config.precision, device)
+        machine = plan.Machine(steps, device, precision, ranks.world)
+        if content is None:
+            config = choices.options(config, typed, machine, since, faces)
+        # A compiled run stays compiled on the same device; another may have no compiler.
+        compiled = before.get("compile", False) if before.get("device") == describe(device) else None
+        compiled = choices.choose_compile(config, machine, since, n, compiled)
+        of_faces = faces.pack.digest, faces.chosen, faces.codes
+        return Setup(config, folder, source, content, *of_faces, precision, compiled), faces
+
+
+def looked_up(
+    config: TrainConfig, typed: Mapping[str, Any], source: Path | None
+) -> tuple[TrainConfig, dict[str, Any] | None, Path]:
+    """Find the checkpoint or weights and the faces; return the resulting config, checkpoint content and run folder."""
+    content = None
+    if source is not None:
+        config, content = resumed(config, typed, source)
+        faces = config.data_path
+        if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
+            where = "" if faces.is_absolute() else f" in {Path.cwd()}"
+            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
+        if source.name == "latest.pt":
+            folder = source.parent
+        else:
+            folder = session.branch_folder(source, content["step"])
+            config = dataclasses.replace(config, run=None, save_path=typed.get("save_path"))
+    else:
+        if config.init or config.netg_path or config.netd_path:
+            config = starting_from(config, typed)
+        if "data_path" not in typed and not has_faces(config.data_path):
+            show(
+                f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
+                "python train.py --data_path=FOLDER"
+            )
+            config = dataclasses.replace(config, data_path=SYNTHETIC)
+        folder = session.new_folder(config)
+    previews, faces = config.save_path, config.data_path
+    if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
+        raise ConfigError(  # when the run is resumed
+            f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
+        )
+    going_on = source is not None and folder == source.parent
+    if previews is not None and not going_on and any(previews.glob(PREVIEWS)):
+        raise ConfigError(f"--save_path: {previews} holds the previews of another run; choose another folder")
+    return config, content, folder
+
+
+def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """Read the checkpoint `path` from which a run resumes.
+
+    Returns:
+        The run's own config with the options typed now, and the checkpoint's content.
+
+    Raises:
+        CheckpointError: it is not a run's checkpoint, or cannot be read.
+        ConfigError: an option that defines the run was typed and differs.
+    """
+    content = checkpoint.load(path)
+    missing = [name for name in (*TrainingState.PARTS, "chosen", "faces", "seconds") if name not in content]
+    if missing:
+        raise CheckpointError(
+            f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with "
+            f"--init={as_word(path)}"
+        )
+    try:
+        stored = restore(content["config"])
+        _ = stored.model
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(
+            f"{path}: its options do not fit this version of the program ({error}); use the version that wrote it"
+        ) from error
+    for name, value in typed.items():
+        kept = getattr(stored, name)
+        if name == "classes" and kept is None:
+            kept = bool(stored.vocabulary)
+        if name not in CHANGEABLE_ON_RESUME and value != kept:
+            if name == "run":
+                raise ConfigError(f"--run: to go on with {value}: --resume={as_word(RUNS / value)}")
+            raise ConfigError(
+                f"--{name}: a run keeps it, here {'unset' if kept is None else kept}; got {value}. Leave it out, or "
+                f"start a new run from these weights with --init={as_word(path)}"
+            )
+    changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
+    if ("budget" in typed) != ("max_epoch" in typed):  # whichever was typed now ends the run
+        changed = {"budget": None, "max_epoch": None, **changed}
+    return dataclasses.replace(stored, **changed), content
+
+
+def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
+    """Return the config of a new run that starts from old weights, whose files determine the networks' options.
+
+    Raises:
+        CheckpointError: a file cannot be used.
+        ConfigError: a typed option contradicts the files.
+    """
+    if config.init is not None:
+        path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
+        own = {field.name for field in dataclasses.fields(ModelConfig)}
+        found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
+        given = str(path)
+    else:
+        found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
+        found |= {"projected": False} if config.netd_path else {}
+        given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
+    for name, value in found.items():
+        if typed.get(name, value) != value:
+            raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
+    if found.get("d_norm") == "batch" and config.penalty != "none":
+        raise ConfigError(
+            f"the discriminator in {given} has BatchNorm, which mixes the batch, and the gradient penalty of "
+            f"--preset={config.preset} needs logits that depend on their own image alone; add --preset=book"
+        )
+    config = dataclasses.replace(config, **found)
+    try:
+        _ = config.model
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{given}: describes a network that this program does not know ({error}); use the version that wrote it"
+        ) from error
+    return config
+
+
+def open_faces(config: TrainConfig) -> Faces:
+    """Open the faces, packing them first if needed, and split them into training and held-out faces."""
+    size, channels = config.image_size, config.channels
+    pack = open_pack(config.data_path, size, num_workers=config.num_workers, say=show, channels=channels)
+    return Faces(pack, *pack.split(config.holdout))
+
+
+def faces_of(content: Mapping[str, Any], faces: Faces, config: TrainConfig, source: Path | None) -> Faces:
+    """Return the faces with the selection and classes of the run from `source`, with this content.
+
+    Raises:
+        CheckpointError: the run began with other faces.
+    """
+    if content["faces"]["digest"] != faces.pack.digest:
+        known = content["faces"]["training"] + content["faces"].get("left_out", 0)
+        raise CheckpointError(
+            f"{source}: was trained on other faces than {config.data_path} ({known:,}, now {len(faces.training):,}); "
+            f"give its own --data_path, or start a new run from its weights: --init={as_word(str(source))}"
+        )
+    codes = content.get("codes")
+    return dataclasses.replace(
+        faces,
+        chosen=selection.unpacked(content.get("chosen_faces"), faces.pack),
+        codes=None if codes is None else codes.cpu().numpy().astype(np.int64),
+    )
+
+
+def same_faces(setup: Setup, faces: Faces) -> Faces:
+    """Return the faces of this process with the selection and classes that the first one settled.
 
     Raises:
         DataError: another machine has other faces.
-        CheckpointError: the run from `path`, with this content, began with other faces.
     """
-    with ranks.in_turn():
-        pack = open_pack(
-            config.data_path, config.image_size, num_workers=config.num_workers, say=show, channels=config.channels
-        )
-    if ranks.broadcast(pack.digest) != pack.digest:
+    if faces.pack.digest != setup.digest:
         raise DataError(
-            f"{config.data_path}: the faces differ from those on the first machine; give both the same pictures"
+            f"{setup.config.data_path}: the faces differ from those on the first machine; give both the same pictures"
         )
-    faces = Faces(pack, *pack.split(config.holdout))
-    if content is not None and content["faces"]["digest"] != pack.digest:
-        known = content["faces"]["training"] + content["faces"].get("left_out", 0)
-        raise CheckpointError(
-            f"{path}: was trained on other faces than {config.data_path} ({known:,}, now {len(faces.training):,}); "
-            f"give its own --data_path, or start a new run from its weights: --init={as_word(path)}"
-        )
-    return faces
+    return dataclasses.replace(faces, chosen=setup.chosen, codes=setup.codes)
 
 
-def choose_options(
-    config: TrainConfig,
-    typed: Mapping[str, Any],
-    content: Mapping[str, Any] | None,
-    faces: Faces,
-    ranks: Ranks,
-    device: torch.device,
-    steps: Steps,
-    since: float,
-) -> tuple[TrainConfig, Precision, bool]:
-    """Return config, precision and whether to compile.
-
-    A resumed run keeps the precision on a device of the same kind, and compiles as before on the same device.
-    """
-    n = len(faces.training)
-    if n < config.batch_size:
-        more = "faces" if faces.chosen is None else f"--typical=1 for all {len(faces.all_training):,}"
-        raise DataError(
-            f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; add {more} or lower --batch_size"
-        )
-    chosen = content["chosen"] if content is not None else None
-    if chosen is not None and device.type == "cpu" and preparing.same_kind(chosen["device"], device):
-        precision = chosen["precision"]  # it was measured
-    else:
-        precision = choose_precision(config.precision, device)  # this GPU may not be the one of before
-    if config.precision == "auto" and any(ranks.all_reduce_max(precision == "fp32")):  # on another GPU of this run
+def open_run(setup: Setup, faces: Faces, ranks: Ranks, device: torch.device) -> Run:
+    """Open the run as it was settled, in fp32 if another GPU of it needs that."""
+    config, precision = setup.config, setup.precision
+    auto = ranks.world > 1 and precision == "bf16" and config.precision == "auto"
+    if auto and any(ranks.all_reduce_max(choose_precision("auto", device) == "fp32")):
         precision = "fp32"
-    machine = plan.Machine(steps, device, precision, ranks.world)
-    known = functools.cache(lambda: preparing.anime(config, faces, device))
-    if content is None and ranks.first:
-        config = preparing.suited_to_kind(config, faces, known)
-        config = preparing.suited(config, typed, n, device, known)
-        config = preparing.planned(config, typed, machine, since, n)
-    config, precision = ranks.broadcast((config, precision))
-    before = None
-    if chosen is not None and chosen["device"] == describe(device):  # another may have no compiler
-        before = chosen.get("compile", False)
-    return config, precision, preparing.choose_compile(config, machine, since, n, before)
+    classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
+    of_faces = faces.describe(), ranks, setup.compiled, faces.chosen, faces.codes, classes
+    return Run(setup.folder, config, device, precision, *of_faces)
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
@@ -185,31 +351,63 @@ def open_batches(run: Run, faces: Faces) -> Batches:
     )
 
 
-def open_state(
-    run: Run, typed: Mapping[str, Any], content: Mapping[str, Any] | None, path: Path
-) -> tuple[TrainingState, float]:
+def open_state(run: Run, typed: Mapping[str, Any], setup: Setup) -> tuple[TrainingState, float]:
     """Return the state of a new run, or of a resumed one from its checkpoint, and its training time so far."""
     state = TrainingState(run.config, run.device)
-    if content is None:
+    if setup.content is None or setup.source is None:
         if run.ranks.first:  # the other processes receive the first one's weights
             state.take_weights(run.config, run.device)
         return state, 0.0
-    state.load(content, path)
+    seconds = setup.content["seconds"]
+    state.load(setup.content, setup.source)
     if "budget" in typed:
-        state.begin_cycle(content["seconds"])
+        state.begin_cycle(seconds)
     state.finished = state.finished and run.config.budget is not None
-    return state, content["seconds"]
+    return state, seconds
 
 
-def in_words(error: Exception, config: TrainConfig, device: torch.device) -> ConfigError | None:
-    """Explain an error of torch's compiler or a lack of memory to the user; return None for other errors."""
-    if any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__):
-        why = str(error).strip().splitlines()[0]
-        return ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile")
-    if not out_of_memory(error):
+def open_evaluator(run: Run, state: TrainingState, faces: Faces, source: Path | None = None) -> Evaluator | None:
+    """Open a run's evaluator, which uses all faces, selected or not; None without evaluation or with too few faces.
+
+    `source` is the checkpoint from which the run goes on; what was best until then counts.
+    """
+    config = run.config
+    if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
-    smaller = f"--batch_size={config.batch_size // 2}" if config.batch_size > 3 else "a smaller --ngf and --ndf"
-    return ConfigError(
-        f"out of memory on {describe(device)}: a step of {config.batch_size} faces does not fit; start again with "
-        f"{smaller}"
-    )
+    found = ((session.best_so_far(source, state.step) if source else None) or {}).get("evaluation", {})
+    extractor = features.measuring(run.device, before=found.get("features"))
+    best = found if found.get("features") == extractor.name and config.best_by in found else None
+    sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
+    of = faces.pack, faces.all_training, faces.all_held_out
+    return Evaluator(*of, extractor, sampler, config.best_by, best, 0 if best else state.step * config.batch_size)
+
+
+def open_probe(faces: Faces) -> health.Probe:
+    """Open the probe that checks the networks at each preview, with random training faces and held-out faces."""
+    kinds = faces.training, faces.selected_held_out
+    some = [latent.stream(0, 0, "probe").permutation(of)[: health.PROBED] for of in kinds]
+    codes = None if faces.codes is None else [torch.from_numpy(faces.codes[indices]) for indices in some]
+    seen, held_out = (faces.pack.pixels[indices] for indices in some)
+    return health.Probe(seen, held_out, codes)
+
+
+@contextlib.contextmanager
+def in_words(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Explain an error of torch's compiler or a lack of memory in the block to the user.
+
+    Raises:
+        ConfigError: what happened, and the option that helps.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__):
+            why = str(error).strip().splitlines()[0]
+            raise ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile") from error
+        if not out_of_memory(error):
+            raise
+        smaller = f"--batch_size={config.batch_size // 2}" if config.batch_size > 3 else "a smaller --ngf and --ndf"
+        raise ConfigError(
+            f"out of memory on {describe(device)}: a step of {config.batch_size} faces does not fit; start again with "
+            f"{smaller}"
+        ) from error

@@ -25,7 +25,7 @@ from gan.data import faces
 from gan.data.faces import Pack
 from gan.quality import evaluation, features
 from gan.quality.evaluation import Copying, Evaluator
-from gan.training import preparing
+from gan.training import choices, session
 from gan.training.run import Run
 from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
@@ -184,7 +184,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     always_measured(monkeypatch)
-    monkeypatch.setattr(preparing, "knows", lambda *_: False)
+    monkeypatch.setattr(choices, "knows", lambda *_: False)
     make_faces(tmp_path / "faces", 160, size=32)
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1"
     result = run_here("train.py", *options.split(), *TINY.split())
@@ -211,8 +211,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
         log.write('{"step": 31, "images_seen": 49')
     run = tmp_path / "checkpoints/r"
     (run / "step-00000020.pt").write_bytes(b"cut short")
-    # Nor do the states from before it went on from an older one, and other files.
-    checkpoint.save(run / "step-00000007-before.pt", {**checkpoint.load(run / "latest.pt"), "images_seen": 112})
+    # Nor do other files.
     shutil.copy(RELEASED, run / "released.pt")
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
     assert result.returncode == 0, result.stderr
@@ -268,7 +267,7 @@ def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     always_measured(monkeypatch)
-    monkeypatch.setattr(preparing, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
+    monkeypatch.setattr(session, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
     values = iter([0.1, 0.1, 0.5, 0.5])
     monkeypatch.setattr(Evaluator, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
     make_faces(tmp_path / "faces", 60, size=32)
@@ -292,7 +291,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_once(
     monkeypatch.setattr(Evaluator, "measure", lambda _: next(measured))
     make_faces(tmp_path / "faces", 60, size=32)
     begin = ["--data_path=faces", "--run=r", "--eval_images=32", "--max_epoch=1", *TINY.split()]
-    monkeypatch.setattr(preparing, "knows", lambda *_: True)
+    monkeypatch.setattr(choices, "knows", lambda *_: True)
     said = []
     for words in (begin, ["--resume", "--max_epoch=2"]):
         result = run_here("train.py", *words)
@@ -301,7 +300,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_once(
             line.endswith("the best so far") for line in result.stdout.splitlines() if line.startswith("quality at")
         ]
         assert kept_by() == "damage_x100"
-        monkeypatch.setattr(preparing, "knows", lambda *_: False)  # which nobody asks again
+        monkeypatch.setattr(choices, "knows", lambda *_: False)  # which nobody asks again
     assert said == [True, True, False, False]
 
 

@@ -27,7 +27,8 @@ from gan.data import faces as faces_module
 from gan.data import synthetic
 from gan.presets import FEW, PRESETS
 from gan.quality import selection, whole_faces
-from gan.training import preparing
+from gan.training import choices
+from gan.training import start as start_module
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
@@ -184,36 +185,33 @@ def test_a_finished_run_says_how_to_go_on(finished: Path, run_here: Command) -> 
     assert (finished / "checkpoints/a/latest.pt").read_bytes() == before
 
 
-def test_going_on_from_an_older_checkpoint_keeps_the_later_one(again: Path, run_here: Command) -> None:
-    previews = {path.name for path in (again / "checkpoints/a/samples").iterdir()}
-    result = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=2", cwd=again)
+def test_going_on_from_an_older_checkpoint_is_a_new_run_and_leaves_the_old_one_alone(
+    again: Path, run_here: Command, differences: Differences
+) -> None:
+    old, new = again / "checkpoints/a", again / "checkpoints/a-from-5"
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    result = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", cwd=again)
     assert result.returncode == 0, result.stderr
+    assert "run: checkpoints/a-from-5" in result.stdout
     assert "going on from step 5," in result.stdout
-    later = {path.name: checkpoint.load(path)["step"] for path in (again / "checkpoints/a").glob("*.pt")}
-    own = {"step-00000005.pt": 5, "step-00000010.pt": 10, "latest.pt": 10}
-    assert later == {**own, "step-00000010-before.pt": 10, "step-00000015-before.pt": 15}
-    now = {path.name for path in (again / "checkpoints/a/samples").iterdir()}
-    stay = {name for name in previews if name <= "step-00000005.png"}
-    aside = {name.replace(".png", "-before.png") for name in previews - stay}
-    assert "step-00000015-before.png" in aside
-    assert now == {*stay, *aside, "step-00000010.png"}
-    rows = [json.loads(row)["step"] for row in (again / "checkpoints/a/log-before.jsonl").read_text().splitlines()]
+    assert {path: path.read_bytes() for path in before} == before
+    assert differences(old / "latest.pt", new / "latest.pt") == []  # it took the same steps once more
+    rows = [json.loads(row)["step"] for row in (new / "log.jsonl").read_text().splitlines()]
+    assert rows == sorted(set(rows))
     assert rows[-1] == 15
+    first, *_ = previews = sorted(path.name for path in (new / "samples").iterdir())
+    assert previews == sorted(path.name for path in (old / "samples").iterdir())
+    assert (new / "samples" / first).read_bytes() == (old / "samples" / first).read_bytes()
 
-    # What has nothing left to do changes nothing.
-    files = sorted((again / "checkpoints/a").glob("*.pt"))
-    done = run_here("train.py", "--resume=checkpoints/a/step-00000005.pt", "--max_epoch=1", cwd=again)
-    assert "this run has finished" in done.stdout
-    assert sorted((again / "checkpoints/a").glob("*.pt")) == files
-
-    # And back to what was left.
-    back = run_here(
-        "train.py", "--resume=checkpoints/a/step-00000015-before.pt", "--max_epoch=4", "--save_every=9", cwd=again
-    )
-    assert back.returncode == 0, back.stderr
-    later = {path.name: checkpoint.load(path)["step"] for path in (again / "checkpoints/a").glob("*.pt")}
-    assert later["latest.pt"] == 19
-    assert later["step-00000010-before-2.pt"] == 10
+    # What has nothing left to do changes nothing, and the new run goes on like any other.
+    words = "train.py", "--resume=checkpoints/a/step-00000005.pt"
+    done = run_here(*words, "--max_epoch=1", cwd=again)
+    assert "this run has finished; to go on: python train.py --resume=checkpoints/a/step-00000005.pt" in done.stdout
+    assert sorted(path.name for path in (again / "checkpoints").iterdir()) == ["a", "a-from-5"]
+    assert run_here("train.py", "--resume", "--max_epoch=4", cwd=again).returncode == 0
+    assert checkpoint.load(new / "latest.pt")["step"] == 20
+    assert run_here(*words, "--max_epoch=2", cwd=again).returncode == 0
+    assert checkpoint.load(again / "checkpoints/a-from-5-2/latest.pt")["step"] == 10
 
 
 def test_a_run_in_a_folder_whose_name_is_no_text_goes_on(
@@ -236,14 +234,14 @@ def test_two_new_runs_of_one_name_do_not_overwrite_each_other(
     tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "checkpoints/a/config.json"
-    choose = preparing.select_faces
+    choose = choices.select_faces
 
     def while_another_begins(*prepared: Any) -> Any:
         config.parent.mkdir(parents=True)
         config.write_text("another's")
         return choose(*prepared)
 
-    monkeypatch.setattr(preparing, "select_faces", while_another_begins)
+    monkeypatch.setattr(choices, "select_faces", while_another_begins)
     result = run_here("train.py", *SMALL, f"--data_path={faces}", "--run=a", "--max_epoch=1")
     assert result.returncode == 2
     assert "--run: checkpoints/a exists; choose another name" in one_line(result.stderr)
@@ -262,14 +260,14 @@ def test_a_run_learns_from_whole_faces_and_goes_on_with_the_same(
     make_faces(tmp_path / "many", 120, size=32)
     words = [*SMALL, "--data_path=many", "--holdout=0.2", "--typical=0.5"]
     measured, probed = list[tuple[int, int]](), list[tuple[int, int]]()
-    ask = preparing.open_probe
+    ask = start_module.open_probe
     monkeypatch.setattr(
-        preparing,
+        start_module,
         "open_evaluator",
-        lambda run, state, of: measured.append((len(of.all_training), len(of.all_held_out))),
+        lambda run, state, of, source: measured.append((len(of.all_training), len(of.all_held_out))),
     )
     monkeypatch.setattr(
-        preparing,
+        start_module,
         "open_probe",
         lambda of: probed.append((len(of.training), len(of.selected_held_out))) or ask(of),
     )
@@ -621,10 +619,9 @@ def test_a_corrupt_latest_is_refused_and_the_newest_usable_file_named(again: Pat
     message = one_line(result.stderr)
     assert "latest.pt: not a checkpoint, or a damaged one" in message
     assert "step-00000015.pt" in message
-    result = run_here("train.py", "--resume=checkpoints/a/step-00000015.pt", "--max_epoch=4", cwd=again)
+    result = run_here("train.py", "--resume=checkpoints/a/step-00000010.pt", cwd=again)
     assert result.returncode == 0, result.stderr
-    assert checkpoint.load(latest)["step"] == 19
-    assert latest.with_name("latest-damaged.pt").is_file()
+    assert checkpoint.load(again / "checkpoints/a-from-10/latest.pt")["step"] == 15
 
 
 def test_other_faces_are_refused_and_init_is_named(

@@ -13,7 +13,7 @@ import torch
 import train
 from config import Arch, ConfigError, Precision, TrainConfig
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE, PLANS, Plan, resolve
-from gan.training import plan, preparing, start
+from gan.training import choices, plan, start
 from gan.training.budget import Budget
 from gan.training.plan import Machine
 from gan.training.ranks import Ranks
@@ -123,7 +123,7 @@ def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
 ) -> None:
     config = dataclasses.replace(SMALL, compile=typed)
     machine = Machine(STEPS, torch.device(kind), "fp32", world)
-    assert preparing.choose_compile(config, machine, 0.0, 1000, True) is compiled
+    assert choices.choose_compile(config, machine, 0.0, 1000, True) is compiled
 
 
 @pytest.mark.parametrize(("before", "asked"), [("GPU A (cuda)", True), ("GPU B (cuda)", None)])
@@ -132,12 +132,15 @@ def test_whether_compiling_pays_is_measured_again_on_another_gpu(
 ) -> None:
     found: list[bool | None] = []
     monkeypatch.setattr(start, "describe", lambda _: "GPU A (cuda)")
+    monkeypatch.setattr(start, "choose_device", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(start, "choose_precision", lambda *_: "fp32")
-    monkeypatch.setattr(preparing, "suited_to_kind", lambda config, *_: config)
-    monkeypatch.setattr(preparing, "choose_compile", lambda *given: found.append(given[-1]))
+    monkeypatch.setattr(choices, "choose_compile", lambda *given: found.append(given[-1]))
     content = {"chosen": {"device": before, "precision": "fp32", "compile": True}}
-    faces: Any = SimpleNamespace(training=range(10))
-    start.choose_options(SMALL, {}, content, faces, Ranks(), torch.device("cuda"), STEPS, 0.0)
+    faces: Any = SimpleNamespace(training=range(10), chosen=None, codes=None, pack=SimpleNamespace(digest="0"))
+    monkeypatch.setattr(start, "looked_up", lambda *_: (SMALL, content, Path("checkpoints/a")))
+    monkeypatch.setattr(start, "open_faces", lambda _: faces)
+    monkeypatch.setattr(start, "faces_of", lambda *_: faces)
+    start.settle(SMALL, {}, Path("checkpoints/a/latest.pt"), Ranks(), STEPS, 0.0)
     assert found == [asked]
 
 
@@ -145,12 +148,12 @@ def test_whether_compiling_pays_is_measured_again_on_another_gpu(
 def test_gpus_of_different_generations_compute_in_fp32(
     monkeypatch: pytest.MonkeyPatch, asked: Precision, chosen: str
 ) -> None:
-    monkeypatch.setattr(start, "choose_precision", lambda *_: "bf16")
-    monkeypatch.setattr(preparing, "suited_to_kind", lambda config, *_: config)
-    ranks: Any = SimpleNamespace(first=False, world=2, all_reduce_max=lambda *_: (1.0,), broadcast=lambda value: value)
-    config, faces = dataclasses.replace(SMALL, precision=asked), SimpleNamespace(training=range(10))
-    given: Any = (config, {}, None, faces, ranks, torch.device("cuda"), STEPS, 0.0)
-    assert start.choose_options(*given)[1] == chosen
+    monkeypatch.setattr(start, "choose_precision", lambda *_: "bf16")  # another one's is fp32
+    ranks: Any = SimpleNamespace(world=2, all_reduce_max=lambda *_: (1.0,))
+    faces: Any = SimpleNamespace(codes=None, chosen=None, describe=dict)
+    config = dataclasses.replace(SMALL, precision=asked)
+    setup = start.Setup(config, Path(), None, None, "0", None, None, "bf16", compiled=False)
+    assert start.open_run(setup, faces, ranks, torch.device("cuda")).precision == chosen
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:
@@ -164,7 +167,7 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys: pytest.CaptureFixture[str]) -> None:
     def chosen(faces: int = 400, known: bool | None = True, **typed: Any) -> dict[str, Any]:
         before = resolve(TrainConfig, typed)
-        after = dataclasses.asdict(preparing.suited(before, {"save_every": 10, **typed}, faces, CPU, lambda: known))
+        after = dataclasses.asdict(choices.suited(before, {"save_every": 10, **typed}, faces, CPU, lambda: known))
         return {name: value for name, value in after.items() if value != getattr(before, name)}
 
     old: dict[str, Any] = {"init": Path("a.pt")}
@@ -257,7 +260,7 @@ def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
 ) -> None:
     config = dataclasses.replace(SMALL, whole=whole, image_size=image_size)
     monkeypatch.setattr(plan, "images_per_second", lambda config, *rest: 30.0)
-    preparing.planned(config, {}, MACHINE, time.perf_counter(), faces)
+    choices.planned(config, {}, MACHINE, time.perf_counter(), faces)
     told = capsys.readouterr().out
     assert "27 images/s measured" in told
     assert ("; expect " in told) == counted
@@ -268,4 +271,4 @@ def test_a_budget_that_preparing_has_used_up_is_said_before_anything_is_trained(
     for preset in ("default", "book"):
         config = dataclasses.replace(SMALL, preset=preset, budget=1)
         with pytest.raises(ConfigError, match=said):
-            preparing.planned(config, {}, MACHINE, time.perf_counter() - 58, 1000)
+            choices.planned(config, {}, MACHINE, time.perf_counter() - 58, 1000)

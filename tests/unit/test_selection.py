@@ -15,7 +15,7 @@ from gan.data.faces import Pack
 from gan.quality import features, selection, whole_faces
 from gan.quality.features import Extractor
 from gan.quality.whole_faces import WholeFaces
-from gan.training import preparing
+from gan.training import choices
 
 CPU = torch.device("cpu")
 USUAL, ODD = 300, 6
@@ -94,10 +94,10 @@ class TestChoosing:
         monkeypatch.setattr(features, "load", lambda *_: extractor())
         monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=False))
 
-    def chosen(self, pack: Pack, content: dict[str, Any] | None = None, **options: Any) -> np.ndarray | None:
+    def chosen(self, pack: Pack, **options: Any) -> np.ndarray | None:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
-        faces = preparing.Faces(pack, np.arange(len(pack.pixels)), np.arange(0))
-        return preparing.select_faces(config, content, faces, CPU)
+        faces = choices.Faces(pack, np.arange(len(pack.pixels)), np.arange(0))
+        return choices.select_faces(config, faces, CPU)
 
     @pytest.mark.parametrize(("known", "share"), [(True, 0.6), (False, 0.8)])
     def test_where_nobody_says_how_many_it_is_fewer_of_faces_that_are_known(

@@ -1,0 +1,212 @@
+"""What a new run chooses by itself: the faces to learn from, options for them and for the budget, and compiling."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, TrainConfig
+from gan import latent
+from gan.command_line import show
+from gan.data.faces import Pack
+from gan.device import describe, free_memory
+from gan.presets import FEW, FEW_FACES, OTHER_STYLE
+from gan.quality import features, selection, whole_faces
+from gan.quality.evaluation import LEAST
+from gan.training import plan
+from gan.watching.curves import BY_DAMAGE
+
+# Fewest images between numbered checkpoints, on a CPU and on a GPU, unless `--save_every` is typed: some minutes.
+SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Faces:
+    """The faces of a run, as indices into a pack. `chosen` marks the selected faces; None selects all."""
+
+    pack: Pack
+    all_training: np.ndarray
+    all_held_out: np.ndarray
+    chosen: np.ndarray | None = None
+    codes: np.ndarray | None = None  # classes of each face of the pack, see `gan.classes`
+
+    @property
+    def training(self) -> np.ndarray:
+        """The faces to train on."""
+        return self.all_training if self.chosen is None else self.all_training[self.chosen[self.all_training]]
+
+    @property
+    def selected_held_out(self) -> np.ndarray:
+        """The held-out faces that were selected."""
+        return self.all_held_out if self.chosen is None else self.all_held_out[self.chosen[self.all_held_out]]
+
+    def describe(self) -> dict[str, Any]:
+        """Return a description for the run's checkpoints."""
+        training, held_out = len(self.training), len(self.all_held_out)
+        counts = {"training": training, "held_out": held_out, "left_out": len(self.all_training) - training}
+        return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
+
+
+def select_faces(config: TrainConfig, faces: Faces, device: torch.device) -> np.ndarray | None:
+    """Select the faces of a pack to learn from (instance selection), and print the selection.
+
+    Features may take a tenth of a budget.
+
+    Returns:
+        A boolean mask of the pack's faces, True if selected; None if all are.
+    """
+    pack, training, held_out = faces.pack, faces.all_training, faces.all_held_out
+    if config.typical == 1 or not pack.many or config.data_path == SYNTHETIC:
+        return None
+    until = math.inf if config.budget is None else time.perf_counter() + 6 * config.budget
+
+    def looked_at(more: int) -> None:
+        bar.update(more)
+        if time.perf_counter() > until:
+            raise TimeoutError
+
+    extractor, everything = features.load("faces", device), len(training) + len(held_out)
+    whole = whole_faces.load(extractor)
+    known = knows(whole, faces)
+    share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
+    try:
+        with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
+            chosen = selection.select_instances(
+                pack, training, held_out, share, extractor, looked_at, whole if known else None
+            )
+    except TimeoutError:
+        show("selecting faces would take more than a tenth of the budget: all are used")
+        return None
+    which = "that look most whole" if known else "that are most like the rest"
+    show(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
+    return chosen
+
+
+def options(
+    config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: Faces
+) -> TrainConfig:
+    """Return the config of a new run with the options that suit its faces and its budget, which began at `since`."""
+    n, known = len(faces.training), functools.cache(lambda: anime(config, faces, machine.device))
+    chosen = suited(suited_to_kind(config, faces, known), typed, n, machine.device, known)
+    return planned(chosen, typed, machine, since, n)
+
+
+def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool | None]) -> TrainConfig:
+    """Return the config with what depends on whether these are anime faces (`known`), where it is not settled yet.
+
+    That is `whole`, and the metric that decides best.pt: damage for anime faces, FD for others.
+    """
+    own = dict[str, Any]()
+    if config.eval_images and len(faces.pack.pixels) >= LEAST:
+        own["best_by"] = BY_DAMAGE if known() else "fd"
+    if config.whole is None:
+        own["whole"] = float(bool(known()))
+        if own["whole"]:
+            show("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
+    return dataclasses.replace(config, **own)
+
+
+def suited(
+    config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device, known: Callable[[], bool | None]
+) -> TrainConfig:
+    """Return the config with the options that suit this number of faces; print them, or advice for few faces.
+
+    `known` tells whether they are anime faces.
+    """
+    few, usual = faces <= FEW_FACES, dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
+    own = dict[str, Any]()
+    # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
+    # that never look quite the same twice, delay that.
+    if few and config.init is not None and config.preset == "default":
+        other = OTHER_STYLE if config.init == RELEASED and known() is False else {}
+        if other.keys() - typed.keys():
+            show("these faces are in another style than the released generator's, which it learns at higher rates")
+        own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
+    if own:
+        options = " ".join(f"--{name}={value}" for name, value in own.items())
+        show(f"{faces:,} faces are few; the discriminator may memorise them; chosen: {options}")
+    elif few and usual and config.init is None and config.data_path != SYNTHETIC:
+        show(
+            f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
+            f"which has seen many, gives better ones: --init=released{'' if config.budget else ' --budget=10'}"
+        )
+    least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
+    if "save_every" not in typed and faces * config.save_every < least:
+        own["save_every"] = math.ceil(least / faces)  # otherwise a small set would fill the disk
+    return dataclasses.replace(config, **own)
+
+
+def planned(
+    config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: int
+) -> TrainConfig:
+    """Return the config with the options that suit its budget on this machine, and print them.
+
+    The budget began at `since`.
+    """
+    if config.budget is None:
+        return config
+    spent = time.perf_counter() - since
+    if spent > 0.9 * 60 * config.budget:
+        raise ConfigError(
+            f"preparing the run took {spent / 60:.2g} of the {config.budget:g} minutes of --budget; the pictures are "
+            "packed now, so run the same command again, which is faster, or give more minutes"
+        )
+    if config.preset != "default" or config.init or config.netg_path or config.netd_path:
+        return config
+    left = 60 * config.budget - spent
+    chosen = plan.choose(config, typed, machine, left, faces)
+    own = [name for name in chosen.plan.options if getattr(chosen.config, name) != getattr(config, name)]
+    options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
+    # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
+    counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
+    show(
+        f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
+        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"
+        f"{f'; expect {chosen.plan.expect}' if counted else ''}"
+    )
+    return chosen.config
+
+
+def anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool | None:
+    """Return whether these are anime faces; None if the files that tell are missing."""
+    if config.data_path == SYNTHETIC:
+        return False
+    with contextlib.suppress(CheckpointError):
+        return knows(whole_faces.load(features.load("faces", device)), faces)
+    return None
+
+
+def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
+    """Return whether the faces are anime faces, judged by a random subset."""
+    some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
+    return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
+
+
+def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int, before: bool | None) -> bool:
+    """Return whether to compile the networks: as typed, else only on a single GPU, there as `before` in a resumed run.
+
+    Without `before` a measurement decides; if it decides for it, print the gain. Compiled networks are slower on two
+    CPU cores, see docs/experiments.md.
+    """
+    if config.compile is not None or machine.device.type != "cuda" or machine.world > 1:
+        return bool(config.compile)
+    if before is not None:
+        return before
+    images = config.epochs * faces
+    if config.budget is not None:
+        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
+        images = min(images, left * plan.images_per_second(config, machine, 1.0))
+    saved = plan.compile_pays(config, machine, images)
+    free_memory(machine.device)  # used by the networks that were measured
+    if saved is not None:
+        show(f"the networks are compiled: {saved}")
+    return saved is not None

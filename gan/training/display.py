@@ -1,0 +1,77 @@
+"""What a run shows: the outputs that display it while it trains, and the summary when it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+from config import CheckpointError, TrainConfig
+from gan import checkpoint
+from gan.command_line import show
+from gan.files import as_word
+from gan.images import PREVIEWS, load_picture
+from gan.training.run import Run, TrainingState
+from gan.watching import health, run_report, tensorboard_log, visdom_page
+from gan.watching.monitor import Monitor
+from gan.watching.output import Output
+
+
+def opened_outputs(run: Run) -> list[Output]:
+    """Open the outputs that display the run: its report, and those that were asked for. Print where they are."""
+    config, outputs = run.config, list[Output]()
+    if not run.ranks.first:
+        return outputs
+    options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
+    del options["vocabulary"]  # it may be long
+    outputs.append(run_report.RunReport(run.folder, options, run.samples))
+    if config.vis:
+        name, env = run.folder.name, config.env or run.folder.name
+        address, _, port = config.vis_server.rstrip("/").rpartition(":")
+        page, where = visdom_page.open_page(address, int(port), env, name, options)
+        show(where)
+        if page is not None:
+            outputs.append(page)
+    if last := max(run.samples.glob(PREVIEWS), default=None):
+        with contextlib.suppress(OSError, ValueError):  # a file cut short by a power failure, or not a preview
+            step, grid = int(last.stem.removeprefix("step-")), load_picture(last)
+            for output in outputs:
+                output.picture("samples", f"Samples of step {step:,}, before the run was resumed", grid, step)
+    if config.tensorboard:  # which has the earlier samples
+        outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
+        show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
+    return outputs
+
+
+def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
+    """Return the lines printed at the end of a session: progress, quality, and what to do next."""
+    config, folder = run.config, run.folder
+    more = f" {extension(config)}" if state.finished else ""
+    lines = [
+        f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen, "
+        f"{monitor.seconds / 60:.1f} minutes of training"
+    ]
+    if monitor.diagnosis is not None:
+        lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
+    try:
+        if not (folder / "best.pt").is_file():
+            raise CheckpointError("there is none")
+        best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"), hint=False)
+        found = health.in_words(best["evaluation"], config.best_by)
+        lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
+    except CheckpointError:
+        why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"
+        lines.append(f"best:    {why}, so the last state counts, {run.latest}")
+    lines.append(f"samples: {run.samples}")
+    for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
+        if (folder / file).is_file():
+            lines.append(f"{name:8} {folder / file}")
+    word = as_word(folder)
+    lines.append(f"faces:   python generate.py --checkpoint={word}")
+    lines.append(f"measure: python evaluate.py --fake={word}")
+    lines.append(f"go on:   python train.py --resume={word}{more}")
+    return lines
+
+
+def extension(config: TrainConfig) -> str:
+    """Return the option that extends a finished run: by as many minutes again, or by some epochs."""
+    return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
