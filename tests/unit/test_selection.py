@@ -151,5 +151,7 @@ class TestChoosing:
     def test_a_run_that_goes_on_keeps_its_faces(self, pack: Pack) -> None:
         mask = np.random.default_rng(0).random(len(pack.pixels)) < 0.3
         stored = {"chosen_faces": torch.from_numpy(np.packbits(mask))}
-        assert np.array_equal(selection.unpacked(stored["chosen_faces"], pack), mask)
+        kept = selection.unpacked(stored["chosen_faces"], pack)
+        assert kept is not None
+        assert np.array_equal(kept, mask)
         assert selection.unpacked(None, pack) is None
