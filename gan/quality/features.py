@@ -9,7 +9,7 @@ import os
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -65,13 +65,26 @@ class Extractor:
         return torch.cat(found) if found else torch.empty(0, self.width)
 
 
-def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extractor:
+def parse(name: str) -> tuple[Features, Path | None]:
+    """Split a value of --features into the kind of features and the file of Inception's weights.
+
+    Raises:
+        ConfigError: it is neither a kind of features nor inception:FILE.
+    """
+    kind, colon, file = name.partition(":")
+    if kind not in get_args(Features) or (colon and not (kind == "inception" and file)):
+        kinds = ", ".join(get_args(Features))
+        raise ConfigError(f"--features: expected one of {kinds}, or inception:FILE; got '{name}'")
+    return cast(Features, kind), Path(file).expanduser() if file else None
+
+
+def load(kind: Features, weights: Path | None, on: torch.device) -> Extractor:
     """Load the network that computes the features for the metrics.
 
     Args:
         kind: `imagenet` for EfficientNet-lite2, `faces` for the encoder that comes with the program, or `inception` for
             FID as papers report it.
-        fid_weights: file of Inception's weights; None lets the library download it.
+        weights: file of Inception's weights; None lets the library download it.
         on: device for the computation.
 
     Raises:
@@ -80,19 +93,16 @@ def load(kind: Features, fid_weights: Path | None, on: torch.device) -> Extracto
     """
     if kind == "imagenet":
         return _imagenet(on)
-    return _faces(on) if kind == "faces" else _inception(fid_weights, on)
+    return _faces(on) if kind == "faces" else _inception(weights, on)
 
 
-def measuring(
-    on: torch.device, kind: Features | None = None, fid_weights: Path | None = None, before: str | None = None
-) -> Extractor:
+def measuring(on: torch.device, name: str | None = None, before: str | None = None) -> Extractor:
     """Load the extractor for measuring quality, which gives features and damage.
 
     Args:
         on: device for the computation.
-        kind: kind of features; None means faces if `before` is, else imagenet, or faces with a message if the package
-            for imagenet is missing.
-        fid_weights: as for `load`.
+        name: value of --features; None means faces if `before` is, else imagenet, or faces with a message if the
+            package for imagenet is missing.
         before: name of the features that a resumed run has used so far.
 
     Raises:
@@ -103,10 +113,10 @@ def measuring(
     network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
     try:
-        old = kind is None and before is not None and before.startswith("faces")
-        made = load("faces" if old else kind or "imagenet", fid_weights, on)
+        usual = "faces" if before is not None and before.startswith("faces") else "imagenet"
+        made = load(*parse(name or usual), on)
     except ConfigError as error:
-        if kind is not None:
+        if name is not None:
             raise
         show(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
         made = load("faces", None, on)
@@ -193,13 +203,13 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(
             f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
-            "--fid_weights=PATH, or measure offline with --features=faces"
+            "--features=inception:FILE, or measure offline with --features=faces"
         ) from error
     except (RuntimeError, TypeError, AttributeError, EOFError) as error:
         if path is None:
             raise ConfigError(
                 f"the download of Inception's weights is damaged ({error}); delete it under {torch.hub.get_dir()} and "
-                "try again, or give a good one with --fid_weights=PATH"
+                "try again, or give a good one with --features=inception:FILE"
             ) from error
         raise CheckpointError(f"{path}: holds another network; expected the file from {INCEPTION}") from error
     extractor = extractor.to(on)

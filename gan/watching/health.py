@@ -30,9 +30,7 @@ WON, LOST = 0.999, 0.6  # shares of pairs told apart from which on, and up to wh
 KNOWN, MANY_EPOCHS = 0.975, 200  # least such share, and epochs, of a memorised data set without held-out faces
 SURE = 0.75  # mean logits mean something only if at least this share of pairs is told apart
 SMALL = 2000  # data sets of at least this many faces have held-out faces
-NEAR_SAMPLES = (
-    0.5  # memorised: held-out logits lie at least this far on the way from the training faces' to the samples'
-)
+NEAR_SAMPLES = 0.5  # memorised: held-out logits are at least this far on the way from the training faces' to samples'
 TOO_WELL = 0.99  # coverage of memorised training faces; as many new faces would give 0.97
 NEAR, FAR = 4_000, 40_000  # minimum and maximum images between previews whose samples can be compared
 RESTLESS = 0.6  # samples oscillate if `drift` is at least this three times in a row

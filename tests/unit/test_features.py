@@ -237,7 +237,7 @@ def test_inception_without_a_network_says_how_to_get_its_weights(
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
     # urlopen keeps the opener of its first call, and with it these proxies for every later test of this process.
     monkeypatch.setattr(urllib.request, "_opener", None)
-    with pytest.raises(ConfigError, match=r"could not download .* --fid_weights=PATH"):
+    with pytest.raises(ConfigError, match=r"could not download .* --features=inception:FILE"):
         features.load("inception", None, CPU)
 
 
