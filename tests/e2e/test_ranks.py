@@ -183,8 +183,6 @@ def test_two_processes_train_as_one_does(
 
 
 SUMS = """
-    from gan.presets import PRESETS
-    PRESETS["default"]["freeze"] = 1
     from gan.training.ranks import Ranks
     wrapped = Ranks.wrapped
     def summed(ranks, network, device):
@@ -214,7 +212,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, number: int
 ) -> None:
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
-    source = WITHOUT_NORM.format(root=str(ROOT)).replace("nn.BatchNorm2d = Norm", "")
+    source = WITHOUT_NORM.format(root=str(ROOT), details={"freeze": 1}).replace("nn.BatchNorm2d = Norm", "")
     script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
     words = f"--data_path={faces}", "--run=a", "--eval_images=0", "--max_epoch=100000"
     process = start(2, *words, script=script)
