@@ -30,7 +30,7 @@ def writer_class() -> Callable[..., Any]:
 
 
 class TensorBoardLog(Output):
-    """Writes event files into a folder. Rows from before a resume stay, and missing ones are added."""
+    """Writes event files into a folder, which keeps what was written before a resume."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -39,20 +39,17 @@ class TensorBoardLog(Output):
         self.kind = "early"
         self.writer: Any = None
         self.failed = False
-        self.written = _steps_in(folder)  # steps whose rows are in the event files
-        self.step = 0  # step that the run was resumed from or rolled back to
+        self.written = 0  # the event files have the rows up to this step
 
     def rewind(self, step: int) -> None:
         """Discard everything after `step` at the next write; notices for the user stay."""
         self.notices = self.close()
-        self.step, self.kind = step, "early"
-        self.written = {s for s in self.written if s <= step}
+        self.kind, self.written = "early", step if any(self.folder.glob("events.*")) else 0
 
     def row(self, row: Mapping[str, float]) -> list[str]:
         """Write a row of log.jsonl unless the event files already have it; returns lines for the user."""
         step = int(row["step"])
-        if step not in self.written:
-            self.written.add(step)
+        if step > self.written:
             for name in row.keys() - {"step"}:
                 self._write("add_scalar", name, row[name], step)
             for kind, logits in zip(("real", "fake"), self.spread or (), strict=False):
@@ -87,7 +84,7 @@ class TensorBoardLog(Output):
         try:
             if self.writer is None:  # TensorBoard then discards everything after the step resumed from
                 new = not any(self.folder.glob("events.*"))
-                self.writer = self.new_writer(str(self.folder), purge_step=self.step + 1)  # also in the first file
+                self.writer = self.new_writer(str(self.folder), purge_step=self.written + 1)  # also in the first file
                 if new:
                     known = {name: value for name, value in self.options.items() if value is not None}
                     rows = "".join(f"| {name} | {printable(str(value))} |\n" for name, value in known.items())
@@ -96,17 +93,3 @@ class TensorBoardLog(Output):
         except OSError as error:
             self.writer, self.failed = None, True
             self.notices.append(f"could not write {self.folder}: {error}; training goes on without TensorBoard")
-
-
-def _steps_in(folder: Path) -> set[int]:
-    """Return the steps of the rows in a folder's event files, without discarded ones."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
-    steps: set[int] = set()
-    for path in sorted(folder.glob("events.*"), key=lambda p: p.stat().st_mtime_ns):
-        for event in EventFileLoader(str(path)).Load():
-            if event.HasField("session_log"):
-                steps = {step for step in steps if step < event.step}
-            elif any(value.tag == "images_seen" for value in event.summary.value):
-                steps.add(event.step)
-    return steps

@@ -93,19 +93,6 @@ def test_a_killed_run_has_its_rows_and_goes_on_with_them(tmp_path: Path) -> None
     assert losses(tmp_path) == {50: 1.0, 100: 1.0, 130: 2.0}
 
 
-def test_a_sitting_without_it_is_made_up_for(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    for step in (50, 100):
-        log.row(row(step, 1.0))
-    log.picture("samples", "Samples", GRID, 100)
-    log.close()
-    log = opened(tmp_path, 200, [row(step, 1.0) for step in (50, 100, 150, 200)])
-    log.row(row(250, 2.0))
-    log.close()
-    assert losses(tmp_path) == {50: 1.0, 100: 1.0, 150: 1.0, 200: 1.0, 250: 2.0}
-    assert [picture.step for picture in read(tmp_path).Images("samples")] == [100]
-
-
 def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for step in (50, 100):
