@@ -309,7 +309,7 @@ def read_log(data: bytes, folder: Path) -> None:
     """As a run that goes on, its report and `evaluate.py` read a log.jsonl."""
     saved(data, folder, "log.jsonl")
     assert all("images_seen" in row for row in run_history.measured_in_training(folder))
-    with contextlib.closing(monitor.Monitor(folder, folder, 32, 10, 3)) as shown:
+    with contextlib.closing(monitor.Monitor(folder, TrainConfig(), 32, 3)) as shown:
         for place in POSITIONS:
             shown.curves.column("fd", place)
             shown.curves.column("d_loss", place)
