@@ -144,7 +144,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
             discriminator_gap(subject.sampler, learnt, samples.first, seeds[: len(samples.first)], result)
     if os.path.isdir(config.fake) and subject.sampler:
         result["run"] = run_history.measure(
-            config.fake, subject.sampler, extractor, real.reals, seeds, same_faces=config.real is None
+            config.fake, subject.sampler.origin, extractor, real.reals, seeds, same_faces=config.real is None
         )
     result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
     numbers = config.report.with_suffix(".json")

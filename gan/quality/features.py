@@ -96,14 +96,12 @@ def load(kind: Features, weights: Path | None, on: torch.device) -> Extractor:
     return _faces(on) if kind == "faces" else _inception(weights, on)
 
 
-def measuring(on: torch.device, name: str | None = None, before: str | None = None) -> Extractor:
+def measuring(on: torch.device, name: str | None = None) -> Extractor:
     """Load the extractor for measuring quality, which gives features and damage.
 
     Args:
         on: device for the computation.
-        name: value of --features; None means faces if `before` is, else imagenet, or faces with a message if the
-            package for imagenet is missing.
-        before: name of the features that a resumed run has used so far.
+        name: value of --features; None means imagenet, or faces with a message if the package for it is missing.
 
     Raises:
         CheckpointError, ConfigError: as for `load`, and for the network that finds damage.
@@ -113,8 +111,7 @@ def measuring(on: torch.device, name: str | None = None, before: str | None = No
     network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
     try:
-        usual = "faces" if before is not None and before.startswith("faces") else "imagenet"
-        made = load(*parse(name or usual), on)
+        made = load(*parse(name or "imagenet"), on)
     except ConfigError as error:
         if name is not None:
             raise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,7 +16,6 @@ from gan.command_line import show
 from gan.quality import evaluation, sampling
 from gan.quality.evaluation import RealStatistics
 from gan.quality.features import Extractor
-from gan.quality.sampling import Sampler
 from gan.watching.curves import BY_DAMAGE, METRICS
 
 MOST_SAMPLES = 2000  # maximum number of samples for each checkpoint
@@ -25,13 +25,18 @@ Points = list[dict[str, float]]
 
 
 def measure(
-    run: Path, sampler: Sampler, extractor: Extractor, reals: RealStatistics, seeds: Sequence[int], same_faces: bool
+    run: Path,
+    origin: Mapping[str, Any],
+    extractor: Extractor,
+    reals: RealStatistics,
+    seeds: Sequence[int],
+    same_faces: bool,
 ) -> dict[str, Points]:
     """Return the metrics over a run, by a description of the samples.
 
     Args:
         run: folder of the run.
-        sampler: generator of the run; checkpoints that generate faces of another shape are left out.
+        origin: what its checkpoint records about its training faces, see `Sampler`.
         extractor: computes the features.
         reals: real faces to compare with.
         seeds: seeds of the samples.
@@ -39,31 +44,25 @@ def measure(
             the same, only the damage measured in training is returned.
     """
     seeds = seeds[:MOST_SAMPLES]
-    faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
+    faces = sum(origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
     comparable = same_faces and _features_in_training(run) in (None, extractor.name)
     return {
-        f"checkpoints, {len(seeds):,} samples each": of_checkpoints(run, sampler, extractor, reals, seeds),
+        f"checkpoints, {len(seeds):,} samples each": of_checkpoints(run, extractor, reals, seeds),
         f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(
             run, tuple(METRICS) if comparable else (BY_DAMAGE,)
         ),
     }
 
 
-def of_checkpoints(
-    run: Path, sampler: Sampler, extractor: Extractor, reals: RealStatistics, seeds: Sequence[int]
-) -> Points:
+def of_checkpoints(run: Path, extractor: Extractor, reals: RealStatistics, seeds: Sequence[int]) -> Points:
     """Measure each of a run's checkpoints, and print the results."""
     points: dict[int, dict[str, float]] = {}
-    for path in reversed(checkpoint.checkpoints_in(run)):
-        if "-before" in path.stem:  # left behind when the run was resumed from an older checkpoint
-            continue
+    paths = [*sorted(run.glob("step-????????.pt")), run / "best.pt", run / "latest.pt"]
+    for path in filter(Path.is_file, paths):
         try:
-            other = sampling.load(path, sampler.device)
+            other = sampling.load(path, extractor.device)
         except CheckpointError as error:
             show(f"left out: {error}")
-            continue
-        if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
-            show(f"left out: {path}: generates other faces, of {other.model.image_size} pixels")
             continue
         if other.images_seen in points or other.images_seen <= 0:
             continue

@@ -278,8 +278,8 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces) -> Evaluator | 
     with contextlib.suppress(CheckpointError):  # damaged or foreign: the next one is better
         if state.step and path.is_file():  # the folder of a new run may turn out to belong to another
             found = checkpoint.load(path, required=("evaluation",), hint=False)["evaluation"]
-    extractor = features.measuring(run.device, before=found.get("features"))
-    best = found if found.get("features") == extractor.name and config.best_by in found else None
+    extractor = features.measuring(run.device)
+    best = found if found.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
     return Evaluator(*of, extractor, sampler, config.best_by, best, 0 if best else state.step * config.batch_size)
