@@ -19,14 +19,13 @@ from config import (
     IMAGE_SIZES,
     NOGPU,
     RELEASED,
-    CheckpointError,
     ConfigError,
     DataError,
     TrainConfig,
     check_numbers,
     option,
 )
-from gan import checkpoint, files
+from gan import files
 from gan.command_line import command_line, show
 from gan.data.faces import Pack, has_faces, open_pack
 from gan.data.labels import labels_of, translated
@@ -34,70 +33,16 @@ from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
 from gan.files import printable
 from gan.images import to_tensor
-from gan.quality import classification, evaluation, features, report, sampling, selection
+from gan.quality import classification, evaluation, features, report, run_history, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
-from gan.watching.curves import BY_DAMAGE, METRICS
+from gan.watching.curves import METRICS
 
 FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
-CURVE = 2000  # maximum number of samples for each checkpoint of a run
 GAP = 1000  # maximum number of faces that the discriminator rates
 SHOWN, PAIRS = 64, 8  # number of samples in the report, and of pairs of each kind
-
-
-@dataclasses.dataclass
-class Subject:
-    """The subject of the evaluation: a generator, or the pictures of a folder."""
-
-    sampler: Sampler | None
-    pack: Pack | None
-    about: str
-    size: int  # height and width of the faces, pixels
-    channels: int  # 3 for colour, 1 for grey
-
-
-@dataclasses.dataclass
-class RealSide:
-    """The `n` real faces that the samples are compared with, and their pack if it is available."""
-
-    reals: RealStatistics
-    floor: Mapping[str, float]
-    about: str
-    pack: Pack | None = None
-    path: Path | None = None  # where the pack's faces are
-    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the floor's faces
-    chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the n real faces
-    of_others: Tensor | None = None  # features of the floor's faces
-
-    @property
-    def n(self) -> int:
-        """Return the number of real faces, which is also the number of samples compared with them."""
-        return len(self.reals.features)
-
-
-@dataclasses.dataclass
-class Samples:
-    """The samples: the whole set, the first of them as pixels, and a function from indices to pixels.
-
-    `copies` has the encoder that finds copies and its features of the samples; None if there are no faces to copy.
-    """
-
-    faces: FaceSet
-    copies: tuple[Extractor, Tensor] | None
-    first: np.ndarray
-    pixels: Callable[[np.ndarray], np.ndarray]
-
-
-@dataclasses.dataclass
-class Learnt:
-    """Distinct faces that samples may be copies of, as indices into a pack; `certain` if those trained on."""
-
-    pack: Pack
-    training: np.ndarray
-    held_out: np.ndarray
-    certain: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,9 +112,10 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     pack = open_real_pack(config, subject)
     extractor = features.measuring(device, config.features)
     real = open_reals(config, subject, pack, extractor)
+    seeds = range(config.seed, config.seed + real.n)
     copying = real.pack is not None and subject.pack is not real.pack
     of_copies = features.load("faces", device) if copying else None  # trained to distinguish faces, and fast
-    samples = take_samples(config, subject, real, extractor, of_copies)
+    samples = take_samples(subject, real, seeds, extractor, of_copies)
     values = real.reals.measure(samples.faces)
     with bar("resamples", evaluation.HALVES, "half") as progress:
         deviations = evaluation.deviations(real.reals, samples.faces, progress.update)
@@ -187,7 +133,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     }
     show(table(result))
     if subject.sampler and subject.sampler.classes.vocabulary:
-        measure_classes(config, subject.sampler, real, samples, result)
+        measure_classes(subject.sampler, real, seeds, samples, result)
     pairs = None
     if real.pack is not None and samples.copies is not None:
         learnt = learnt_from(subject, real.pack)
@@ -195,10 +141,11 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         if config.pairs:
             pairs = nearest_pairs(copies, samples, learnt)
         if subject.sampler and learnt.certain and len(learnt.held_out):
-            seeds = range(config.seed, config.seed + len(samples.first))
-            discriminator_gap(subject.sampler, learnt, samples.first, seeds, result)
+            discriminator_gap(subject.sampler, learnt, samples.first, seeds[: len(samples.first)], result)
     if os.path.isdir(config.fake) and subject.sampler:
-        result["run"] = checkpoint_history(config, subject.sampler, real, extractor, device)
+        result["run"] = run_history.measure(
+            config.fake, subject.sampler.origin, extractor, real.reals, seeds, same_faces=config.real is None
+        )
     result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
     numbers = config.report.with_suffix(".json")
     try:
@@ -207,6 +154,17 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error
     show(f"report: {config.report}, numbers: {numbers}")
+
+
+@dataclasses.dataclass
+class Subject:
+    """The subject of the evaluation: a generator, or the pictures of a folder."""
+
+    sampler: Sampler | None
+    pack: Pack | None
+    about: str
+    size: int  # height and width of the faces, pixels
+    channels: int  # 3 for colour, 1 for grey
 
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
@@ -234,6 +192,17 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     return Subject(None, pack, printable(str(config.fake)), pack.pixels.shape[1], 3)
 
 
+def known_faces(subject: Subject) -> Path | None:
+    """Find the default real faces: those that the generator was trained on, else those in data/."""
+    if subject.sampler is not None and "data_path" in subject.sampler.origin:
+        path = Path(subject.sampler.origin["data_path"])
+        if has_faces(path):
+            return path
+        show(f"the faces it was trained on are no longer at {path}")
+    default = TrainConfig.data_path
+    return default if has_faces(default) else None
+
+
 def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack] | None:
     """Open the real faces; returns their path and pack, or None if only the statistics in the program are available."""
     path, pack = config.real or known_faces(subject), None
@@ -250,9 +219,28 @@ def open_real_pack(config: EvaluateConfig, subject: Subject) -> tuple[Path, Pack
     return None if path is None or pack is None else (path, pack)
 
 
+@dataclasses.dataclass
+class RealFaces:
+    """The `n` real faces that the samples are compared with, and their pack if it is available."""
+
+    reals: RealStatistics
+    floor: Mapping[str, float]
+    about: str
+    pack: Pack | None = None
+    path: Path | None = None  # where the pack's faces are
+    others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the floor's faces
+    chosen: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the n real faces
+    of_others: Tensor | None = None  # features of the floor's faces
+
+    @property
+    def n(self) -> int:
+        """Return the number of real faces, which is also the number of samples compared with them."""
+        return len(self.reals.features)
+
+
 def open_reals(
     config: EvaluateConfig, subject: Subject, at_hand: tuple[Path, Pack] | None, extractor: Extractor
-) -> RealSide:
+) -> RealFaces:
     """Measure as many real faces as there will be samples, and as many others for the floor."""
     n = config.n if subject.pack is None else min(config.n, len(subject.pack.pixels))
     if at_hand is None:
@@ -268,21 +256,10 @@ def open_reals(
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
     reals = RealStatistics.from_faces(one)
     about = f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
-    return RealSide(reals, reals.measure(other), about, pack, path, second, first, other.features)
+    return RealFaces(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
 
-def known_faces(subject: Subject) -> Path | None:
-    """Find the default real faces: those that the generator was trained on, else those in data/."""
-    if subject.sampler is not None and "data_path" in subject.sampler.origin:
-        path = Path(subject.sampler.origin["data_path"])
-        if has_faces(path):
-            return path
-        show(f"the faces it was trained on are no longer at {path}")
-    default = TrainConfig.data_path
-    return default if has_faces(default) else None
-
-
-def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
+def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealFaces:
     """Load the statistics of real faces that come with the program."""
     reference = evaluation.load_reference(n)
     if extractor.name != reference.extractor or (subject.size, subject.channels) != (SIZE, 3):
@@ -295,19 +272,32 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealSide:
     if len(reference.other) < reference.n:  # texture is known only for all of them
         damage = reference.floor["damage_x100"]  # a mean, which does not depend on the number
         floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
-    return RealSide(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
+    return RealFaces(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
+
+
+@dataclasses.dataclass
+class Samples:
+    """The samples: the whole set, the first of them as pixels, and a function from indices to pixels.
+
+    `copies` has the encoder that finds copies and its features of the samples; None if there are no faces to copy.
+    """
+
+    faces: FaceSet
+    copies: tuple[Extractor, Tensor] | None
+    first: np.ndarray
+    pixels: Callable[[np.ndarray], np.ndarray]
 
 
 def take_samples(
-    config: EvaluateConfig, subject: Subject, real: RealSide, extractor: Extractor, of_copies: Extractor | None
+    subject: Subject, real: RealFaces, seeds: range, extractor: Extractor, of_copies: Extractor | None
 ) -> Samples:
-    """Generate, or take from the pack, as many samples as there are real faces."""
+    """Generate the samples of some seeds, or take as many from the pack."""
     with bar("samples", real.n) as progress:
         if (pack := subject.pack) is not None:
             if real.pack is pack:  # compare faces with others of the same pack
                 chosen = real.others
             else:
-                chosen = np.random.default_rng(config.seed).permutation(len(pack.pixels))[: real.n]
+                chosen = np.random.default_rng(seeds.start).permutation(len(pack.pixels))[: real.n]
             faces = evaluation.of_pack(pack, chosen, extractor, progress.update)
             copies = of_copies and (of_copies, features.of_pack(of_copies, pack, chosen))
             return Samples(faces, copies, pack.pixels[chosen[:GAP]], lambda which: pack.pixels[chosen[which]])
@@ -315,7 +305,7 @@ def take_samples(
         assert sampler is not None
 
         def again(which: np.ndarray) -> np.ndarray:
-            return np.concatenate(list(sampler.faces([config.seed + i for i in which.tolist()])))
+            return np.concatenate(list(sampler.faces([seeds[i] for i in which.tolist()])))
 
         first, seen = list[np.ndarray](), list[Tensor]()
 
@@ -326,10 +316,60 @@ def take_samples(
                 seen.append(of_copies(pixels))
             return extractor(pixels)
 
-        seeds = range(config.seed, config.seed + real.n)
         faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n, progress.update)
         copies = of_copies and (of_copies, torch.cat(seen))
         return Samples(faces, copies, np.concatenate(first)[:GAP], again)
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Format the metrics as columns, below a description of what was compared."""
+    n = result["n"]
+    lines = [
+        f"{n:,} samples of {result['fake']}",
+        f"against {result['real']}; floor: as many other real faces",
+        f"features: {result['features']}; {NOTE}",
+    ]
+    if n < FEW:
+        lines.append(f"with fewer than {FEW:,} faces the numbers are rough; compare them with the floor")
+    lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
+    for label, value, deviation, floor, better in report.rows(result):
+        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
+    return "\n".join(lines)
+
+
+def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Samples, result: dict[str, Any]) -> None:
+    """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
+    not_measured = "whether samples look like their classes is not measured"
+    if real.pack is None or real.path is None or real.of_others is None:
+        show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
+        return
+    try:
+        labels = labels_of(real.pack, real.path, True, lambda text: None)
+    except DataError as error:
+        show(f"{not_measured}: {error}")
+        return
+    vocabulary = sampler.classes.vocabulary
+    assert labels is not None  # they were wanted
+    codes = translated(labels, vocabulary)
+    asked = sampler.classes.of_seeds(seeds)
+    taught, others = (real.reals.features, codes[real.chosen]), (real.of_others, codes[real.others])
+    found = classification.measure(vocabulary, taught, others, (samples.faces.features, asked))
+    result["classes"] = [dataclasses.asdict(column) for column in found]
+    for column in found:
+        show(str(column))
+    if len(found) < len(vocabulary):
+        left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
+        show(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
+
+
+@dataclasses.dataclass
+class Learnt:
+    """Distinct faces that samples may be copies of, as indices into a pack; `certain` if those trained on."""
+
+    pack: Pack
+    training: np.ndarray
+    held_out: np.ndarray
+    certain: bool
 
 
 def learnt_from(subject: Subject, real: Pack) -> Learnt:
@@ -412,104 +452,6 @@ def discriminator_gap(
         f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
         f"those held out, {found['samples']:.2f} for samples",
     )
-
-
-def measure_classes(
-    config: EvaluateConfig, sampler: Sampler, real: RealSide, samples: Samples, result: dict[str, Any]
-) -> None:
-    """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
-    not_measured = "whether samples look like their classes is not measured"
-    if real.pack is None or real.path is None or real.of_others is None:
-        show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
-        return
-    try:
-        labels = labels_of(real.pack, real.path, True, lambda text: None)
-    except DataError as error:
-        show(f"{not_measured}: {error}")
-        return
-    vocabulary = sampler.classes.vocabulary
-    assert labels is not None  # they were wanted
-    codes = translated(labels, vocabulary)
-    asked = sampler.classes.of_seeds(range(config.seed, config.seed + real.n))
-    taught, others = (real.reals.features, codes[real.chosen]), (real.of_others, codes[real.others])
-    found = classification.measure(vocabulary, taught, others, (samples.faces.features, asked))
-    result["classes"] = [dataclasses.asdict(column) for column in found]
-    for column in found:
-        show(str(column))
-    if len(found) < len(vocabulary):
-        left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
-        show(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
-
-
-def checkpoint_history(
-    config: EvaluateConfig, sampler: Sampler, real: RealSide, extractor: Extractor, device: torch.device
-) -> dict[str, list[dict[str, float]]]:
-    """Return the metrics over a run: of its checkpoints, measured now, and those measured during training."""
-    n = min(real.n, CURVE)
-    points: dict[int, dict[str, float]] = {}
-    for path in reversed(checkpoint.checkpoints_in(config.fake)):
-        try:
-            other = sampling.load(path, device)
-        except CheckpointError as error:
-            show(f"left out: {error}")
-            continue
-        if (other.model.image_size, other.model.channels) != (sampler.model.image_size, sampler.model.channels):
-            show(f"left out: {path}: generates other faces, of {other.model.image_size} pixels")
-            continue
-        if other.images_seen in points or other.images_seen <= 0:
-            continue
-        with bar(path.name, n) as progress:
-            seen = other.faces(range(config.seed, config.seed + n))
-            faces = evaluation.face_set(seen, extractor, extractor.damage, n, progress.update)
-        found = points[other.images_seen] = {"images_seen": other.images_seen, **real.reals.measure(faces)}
-        shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
-        show(f"{path.name}: {other.images_seen:,} images seen, {shown} ({n:,} samples)")
-    faces = sum(sampler.origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
-    return {
-        f"checkpoints, {n:,} samples each": [points[seen] for seen in sorted(points)],
-        f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(
-            config.fake, alike=config.real is None and features_in_training(config.fake) in (None, extractor.name)
-        ),
-    }
-
-
-def features_in_training(run: Path) -> str | None:
-    """Return the features in which a run measured itself; None if nothing tells."""
-    with contextlib.suppress(CheckpointError):
-        return checkpoint.load(run / "best.pt", hint=False).get("evaluation", {}).get("features")
-    return None
-
-
-def measured_in_training(run: Path, alike: bool = True) -> list[dict[str, float]]:
-    """Return the rows of a run's log that have metrics, oldest first.
-
-    Only damage is returned unless the features and the real faces are `alike` in training and now.
-    """
-    wanted, found = ("images_seen", *METRICS) if alike else ("images_seen", BY_DAMAGE), []
-    log = run / "log.jsonl"
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else ():
-        # The row may be cut short by a crash, without metrics, or edited by hand.
-        with contextlib.suppress(ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-            row = json.loads(line)
-            if {"images_seen", "fd"} <= row.keys():
-                found.append({name: float(row[name]) for name in wanted if name in row})  # old logs have no damage
-    return found
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Format the metrics as columns, below a description of what was compared."""
-    n = result["n"]
-    lines = [
-        f"{n:,} samples of {result['fake']}",
-        f"against {result['real']}; floor: as many other real faces",
-        f"features: {result['features']}; {NOTE}",
-    ]
-    if n < FEW:
-        lines.append(f"with fewer than {FEW:,} faces the numbers are rough; compare them with the floor")
-    lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
-    for label, value, deviation, floor, better in report.rows(result):
-        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
-    return "\n".join(lines)
 
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:

@@ -44,7 +44,7 @@ from gan.play.api import Generator
 from gan.play.directions import Change
 from gan.play.morph import MOST_SECONDS
 from gan.play.recipes import Recipe
-from gan.quality import sampling, whole_faces
+from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
 
 GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
@@ -252,7 +252,7 @@ def search(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     assert config.gen_search_num is not None
     seeds = range(config.seeds[0], config.seeds[0] + config.gen_search_num)
     with bar("choosing", len(seeds)) as progress:
-        best, by = whole_faces.choose(sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
+        best, by = ranking.best(sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
     said = f", of {len(seeds):,} {by}{' before the change' if config.changes else ''}"
     write(config, sampler, of_seeds(config, sampler, move, best), len(best), said=said)
 

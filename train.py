@@ -185,8 +185,7 @@ def run_until_stopped(ready: Ready) -> None:
     state.cycle = dataclasses.replace(state.cycle, seconds=state.cycle.seconds - prepared)
     ends = None if config.budget is None else state.cycle.seconds + 60 * config.budget
     shown, faces = run.folder if run.ranks.first else None, len(ready.batches)
-    display = outputs, lambda curves, over: health.diagnose(curves, config, faces, run.folder, over)
-    monitor = Monitor(shown, samples, faces, config.epochs, first, ready.seconds, ends, *display)
+    monitor = Monitor(shown, config, faces, first, ready.seconds, ends, outputs)
     examples = images.grid(ready.batches.pack.pixels[ready.batches.chosen[:BATCH]])
     for output in outputs:
         output.picture("faces", "Faces it learns from", examples, first)

@@ -26,7 +26,7 @@ from gan.data.faces import Pack, open_pack
 from gan.device import autocast, choose_device, choose_precision, place
 from gan.encoder import SIZE
 from gan.images import to_tensor
-from gan.quality.damage import PLACES, Damage
+from gan.quality.damage import POSITIONS, Damage
 
 DAMAGED, AT_EYES = 0.6, 0.65
 """Share of the faces that are damaged, and share of these that are damaged around an eye."""
@@ -83,7 +83,7 @@ def damage(faces: Tensor, eyes: Tensor, share: float, random: torch.Generator) -
     source = torch.where(kind == 4, smeared, torch.where(kind == 5, torch.lerp(faces, moved, 0.5), moved))
     source = torch.where(kind == 6, tinted, source)
     changed = torch.lerp(faces, source, mask)
-    where = avg_pool2d((changed - faces).abs().mean(1), SIZE // PLACES) / CLEAR
+    where = avg_pool2d((changed - faces).abs().mean(1), SIZE // POSITIONS) / CLEAR
     return changed, where.clamp(max=1)
 
 

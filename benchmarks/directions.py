@@ -27,7 +27,7 @@ from gan.quality.sampling import Sampler
 FIRST, FACES = 10_000, 200  # seeds of the samples to test with
 
 
-def seen(sampler: Sampler, judge: colours.Guesser, latents: Tensor, axis: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def seen(sampler: Sampler, judge: colours.Classifier, latents: Tensor, axis: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return colour codes (N, K), lightness and warmth (N, 2), and the lean (N,) of the samples of latents."""
     lots = list(sampler.draw(latents))
     logits = torch.cat([judge.extractor(faces) for faces in lots])
@@ -72,13 +72,13 @@ def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
     """Draw three faces, three rows each: unchanged, at both ends of every slider, with every hair and eye colour."""
     latents = sampler.latents([3008, 3017, 3020]).cpu()
     ways = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
-    for column, (_, *known) in enumerate(found.guesser.vocabulary):
+    for column, (_, *known) in enumerate(found.classifier.vocabulary):
         ways += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
     of_faces = torch.stack(ways, 1).flatten(0, 1)
     return images.grid(np.concatenate(list(sampler.draw(of_faces))), len(ways) // 3)
 
 
-def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
+def test(sampler: Sampler, found: Directions, judge: colours.Classifier) -> None:
     """Print the success rate of every direction."""
     latents = sampler.latents(range(FIRST, FIRST + FACES)).cpu()
     many = torch.cat([directions.asymmetry(faces) for faces in sampler.faces(range(directions.SAMPLES))])
@@ -123,7 +123,7 @@ def test(sampler: Sampler, found: Directions, judge: colours.Guesser) -> None:
 
 def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int, code: int) -> dict[str, Tensor]:
     """Return the test's latents in another colour: by the class alone, as `--change` does, by chance."""
-    name, colour = found.guesser.vocabulary[column][0], found.guesser.vocabulary[column][code]
+    name, colour = found.classifier.vocabulary[column][0], found.classifier.vocabulary[column][code]
     ways, start = dict[str, Tensor](), latents
     if of_class := sampler.classes.learned({name: colour}):
         start = sampler.of_classes({}, of_class).latents(range(FIRST, FIRST + FACES)).cpu()

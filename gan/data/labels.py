@@ -50,31 +50,43 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
     Raises:
         DataError: the labels cannot be read, or `wanted` is True and there are none.
     """
-    own = data_path == SYNTHETIC or torchvision_data.is_dataset(data_path)
-    if wanted is False or (own and not wanted):
+    if wanted is False:
         return None
     if data_path == SYNTHETIC:
-        shown = [synthetic.Attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
-        return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
-    if own:
-        if (classes := torchvision_data.classes_of(data_path)) is None:
-            raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
-        named = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
-        torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
-        return named
+        return _of_synthetic(pack) if wanted else None
+    if torchvision_data.is_dataset(data_path):
+        return _of_torchvision(pack, data_path) if wanted else None
     if os.path.isfile(table := data_path / FILE):
         found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
     else:
         found = _of_folders(pack, data_path, bool(wanted), say)
-    if wanted and found is None:
+    if found is not None:
+        return found
+    if wanted:
         raise DataError(
             f"--classes: {data_path} has no labels; expected a folder for each class (folders, not zips), or a "
             f"{FILE} with the columns file,hair,... beside the faces; python prepare.py --label makes one"
         )
-    folders = sorted(data_path.iterdir()) if found is None and data_path.is_dir() else []
-    if below := next((path / FILE for path in folders if os.path.isfile(path / FILE)), None):
-        say(f"{printable(str(below))} is used only with --data_path={printable(str(below.parent))}")
-    return found
+    for folder in sorted(data_path.iterdir()) if data_path.is_dir() else ():
+        if os.path.isfile(folder / FILE):
+            say(f"{printable(str(folder / FILE))} is used only with --data_path={printable(str(folder))}")
+            break
+    return None
+
+
+def _of_synthetic(pack: Pack) -> Texts:
+    """Return the colours that the synthetic faces were drawn with."""
+    shown = [synthetic.Attributes(synthetic.Dice(seed)) for seed in range(len(pack.hashes))]
+    return {"hair": [one.hair for one in shown], "eyes": [one.eyes for one in shown]}
+
+
+def _of_torchvision(pack: Pack, data_path: Path) -> Texts:
+    """Return the class of each picture of a torchvision dataset; a DataError says that it has none."""
+    if (classes := torchvision_data.classes_of(data_path)) is None:
+        raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
+    named: Texts = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+    torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
+    return named
 
 
 def learned(
@@ -116,12 +128,12 @@ def learned(
 
 def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
     """Translate codes (N, K) to another vocabulary by the names of columns and classes; unknown ones become 0."""
-    (own, codes), places = labels, {names[0]: i for i, names in enumerate(labels[0])}
+    (own, codes), columns = labels, {names[0]: i for i, names in enumerate(labels[0])}
     found = np.zeros((len(codes), len(vocabulary)), np.int64)
     for column, (name, *classes) in enumerate(vocabulary):
-        if name in places:
-            numbers = [0, *(1 + classes.index(one) if one in classes else 0 for one in own[places[name]][1:])]
-            found[:, column] = np.array(numbers)[codes[:, places[name]]]
+        if name in columns:
+            numbers = [0, *(1 + classes.index(one) if one in classes else 0 for one in own[columns[name]][1:])]
+            found[:, column] = np.array(numbers)[codes[:, columns[name]]]
     return found
 
 
@@ -144,7 +156,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
     sizes = Counter(folders)
     if wanted:
         return {"class": folders} if len(sizes) > 1 else None
-    outside, place = sizes.pop("", 0), printable(str(data_path))
+    outside, source = sizes.pop("", 0), printable(str(data_path))
     if len(sizes) < 2:
         below = Counter(_folders([name.partition("/")[2] for name in names]))
         if sizes and not outside and "" not in below and len(below) > 1 and min(below.values()) >= LEAST:
@@ -160,7 +172,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
         why = ""
     else:
         return {"class": folders}
-    say(f"the {len(sizes):,} folders of {place} are not used as classes{why}; --classes uses them")
+    say(f"the {len(sizes):,} folders of {source} are not used as classes{why}; --classes uses them")
     return None
 
 
@@ -200,23 +212,25 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
             )
         if any(map(str.strip, line)):
             rows.append((number, dict(zip(columns, map(str.strip, line), strict=True))))
-    places, named = _places(names), dict[int, int]()
+    positions, named = _positions(names), dict[int, int]()
     texts: Texts = {column: [""] * len(names) for column in columns if column != "file"}
     strays = list[str]()
     for number, row in rows:
         name = row.pop("file")
-        place = places.get(_plain(name.replace("\\", "/")), -1)
-        if place is None:
+        position = positions.get(_plain(name.replace("\\", "/")), -1)
+        if position is None:
             raise DataError(
                 f"{path}: line {number}: several zips hold {name}; write the zip before it: NAME.zip/{name}"
             )
-        if place < 0:
+        if position < 0:
             strays.append(name)
             continue
-        if named.setdefault(place, number) != number:
-            raise DataError(f"{path}: lines {named[place]} and {number} both name {printable(name)}; keep one of them")
+        if named.setdefault(position, number) != number:
+            raise DataError(
+                f"{path}: lines {named[position]} and {number} both name {printable(name)}; keep one of them"
+            )
         for column, value in row.items():
-            texts[column][place] = value
+            texts[column][position] = value
     if len(strays) == len(rows):
         example = printable(strays[0]) if strays else "none"
         raise DataError(
@@ -228,17 +242,17 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
     return texts
 
 
-def _places(names: Sequence[str]) -> dict[str, int | None]:
+def _positions(names: Sequence[str]) -> dict[str, int | None]:
     """Map each name that a table may use, the full name or the part inside a zip, to the face's index.
 
     A name that several zips contain is mapped to None.
     """
-    places: dict[str, int | None] = {}
+    positions: dict[str, int | None] = {}
     for i, name in enumerate(names):
         archive, inside = _in_zip(name)
         if archive:
-            places[_plain(inside)] = None if _plain(inside) in places else i
-    return places | {_plain(archive) + _plain(inside): i for i, (archive, inside) in enumerate(map(_in_zip, names))}
+            positions[_plain(inside)] = None if _plain(inside) in positions else i
+    return positions | {_plain(archive) + _plain(inside): i for i, (archive, inside) in enumerate(map(_in_zip, names))}
 
 
 def _in_zip(name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from gan.device import choose_device
 from gan.images import Picture
 from gan.play import inversion, morph, recipes
 from gan.play.inversion import Found
-from gan.quality import sampling, whole_faces
+from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
 
 Face = int | str | Path | Tensor
@@ -89,7 +89,7 @@ class Generator:
             seed: seed of the first face; the others use the seeds that follow it.
             truncation: standard deviation of the latents; below 1, faces are cleaner but less varied.
             classes: the classes to generate, such as "hair:blue,eyes:red", if the generator was trained with classes.
-            best_of: generate this many faces and return the n best, as `whole_faces.choose` ranks them.
+            best_of: generate this many faces and return the n best, as `ranking.best` ranks them.
 
         Returns:
             n Pillow images; use `tensors` to get tensors instead.
@@ -112,7 +112,7 @@ class Generator:
         if best_of is not None:
             if best_of < n:
                 raise ConfigError(f"best_of must be at least n, {n}, which are chosen from it; got {best_of}")
-            seeds, _ = whole_faces.choose(sampler, range(seed, seed + best_of), n, 0.0, truncation)
+            seeds, _ = ranking.best(sampler, range(seed, seed + best_of), n, 0.0, truncation)
         return np.concatenate(list(sampler.draw(sampler.latents(seeds, 0.0, truncation).cpu())))
 
     def of_classes(self, classes: str) -> Generator:

@@ -100,13 +100,13 @@ class Directions:
 
     Args:
         sliders: the direction of each of `SLIDERS`, (nz,).
-        colours: for each column of the guesser's vocabulary, the directions of its classes, (C, nz).
-        guesser: predicts the colours of a face.
+        colours: for each column of the classifier's vocabulary, the directions of its classes, (C, nz).
+        classifier: predicts the colours of a face.
     """
 
     sliders: Mapping[str, Tensor]
     colours: Sequence[Tensor]
-    guesser: colours.Guesser
+    classifier: colours.Classifier
 
     def move(self, latents: Tensor, sliders: Mapping[str, float]) -> Tensor:
         """Move latents (N, nz) along the sliders, each from -1 to 1, without changing their norms."""
@@ -173,8 +173,8 @@ class Directions:
         Raises:
             ConfigError: the colour is unknown.
         """
-        column = [names[0] for names in self.guesser.vocabulary].index(name)
-        known = self.guesser.vocabulary[column][1:]
+        column = [names[0] for names in self.classifier.vocabulary].index(name)
+        known = self.classifier.vocabulary[column][1:]
         return column, 1 + known.index(one_of(colour, known, f"colour of {name}", "change"))
 
     def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int, own: Tensor | None = None) -> Tensor:
@@ -189,8 +189,8 @@ class Directions:
             steps = torch.linspace(0, FARTHEST, STEPS)[:, None] * latent.norm() * self.colours[column][code - 1]
             way = _as_long(latent + steps, latent[None])
             faces = np.concatenate(list(quick.draw(torch.cat([face[None], way]))))
-            seen = self.guesser.extractor(faces).split(self.widths, 1)
-            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE[self.guesser.vocabulary[column][0]]
+            seen = self.classifier.extractor(faces).split(self.widths, 1)
+            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE[self.classifier.vocabulary[column][0]]
             good = reached & self._held(seen, column)[1:]
             if good.any():
                 found.append(way[int(good.float().argmax())])
@@ -201,8 +201,8 @@ class Directions:
 
     @property
     def widths(self) -> list[int]:
-        """The number of colours in each of the guesser's columns."""
-        return [len(names) - 1 for names in self.guesser.vocabulary]
+        """The number of colours in each of the classifier's columns."""
+        return [len(names) - 1 for names in self.classifier.vocabulary]
 
     def _held(self, seen: Sequence[Tensor], column: int) -> Tensor:
         """Return for which faces all colours but those of `column` are those of the first face: (N,) bool."""
@@ -224,7 +224,7 @@ class Directions:
 
         with torch.no_grad():
             first = face(before.to(sampler.device))
-            asked = self.guesser.logits(face(own.to(sampler.device))).split(self.widths, 1)
+            asked = self.classifier.logits(face(own.to(sampler.device))).split(self.widths, 1)
             colours = [logits.softmax(1) for logits in asked]
         colours[column] = torch.zeros_like(colours[column])
         colours[column][:, code - 1] = 1
@@ -235,7 +235,7 @@ class Directions:
             down, right = random.integers(0, 2 * SHIFT + 1, 2)
             size = now.shape[-1]
             shifted = pad(now, [SHIFT] * 4, "reflect")[:, :, down : down + size, right : right + size]
-            logits = self.guesser.logits(shifted).split(self.widths, 1)
+            logits = self.classifier.logits(shifted).split(self.widths, 1)
             likely = logits[column].softmax(1)[0, code - 1]
             both = [torch.cat(pair) for pair in zip(asked, logits, strict=True)]
             if likely.logit() > MARGIN and self._held(both, column)[1]:
@@ -255,7 +255,7 @@ def _as_long(moved: Tensor, before: Tensor) -> Tensor:
 
 
 def of(
-    sampler: Sampler, progress: Callable[[int], object] = lambda n: None, guesser: colours.Guesser | None = None
+    sampler: Sampler, progress: Callable[[int], object] = lambda n: None, classifier: colours.Classifier | None = None
 ) -> Directions:
     """Return the directions of a generator, stored ones for the released generator, else those that `find` computes.
 
@@ -265,12 +265,12 @@ def of(
     if DIRECTIONS.is_file():
         content = checkpoint.load(DIRECTIONS, required=("generator", "sliders", "colours"))
         if content["generator"] == sampler.digest:
-            return Directions(content["sliders"], content["colours"], guesser or colours.load(sampler.device))
-    return find(sampler, progress, guesser)
+            return Directions(content["sliders"], content["colours"], classifier or colours.load(sampler.device))
+    return find(sampler, progress, classifier)
 
 
 def find(
-    sampler: Sampler, progress: Callable[[int], object] = lambda n: None, guesser: colours.Guesser | None = None
+    sampler: Sampler, progress: Callable[[int], object] = lambda n: None, classifier: colours.Classifier | None = None
 ) -> Directions:
     """Find the directions of a generator.
 
@@ -280,13 +280,13 @@ def find(
         CheckpointError: the network that predicts colours is missing or damaged.
     """
     sampler = sampler.of_classes({})  # directions of all its faces, not of some classes
-    guesser, latents = guesser or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
+    classifier, latents = classifier or colours.load(sampler.device), sampler.latents(range(SAMPLES)).cpu()
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     for pixels in sampler.draw(latents, progress):
-        seen.append((light_and_warmth(pixels), asymmetry(pixels), guesser.extractor(pixels)))
+        seen.append((light_and_warmth(pixels), asymmetry(pixels), classifier.extractor(pixels)))
     shades, halves, guesses = (torch.cat(some) for some in zip(*seen, strict=True))
     shown = regression(latents, torch.cat([shades, (halves @ lean(halves))[:, None]], 1))
-    columns = guesses.split([len(names) - 1 for names in guesser.vocabulary], 1)
+    columns = guesses.split([len(names) - 1 for names in classifier.vocabulary], 1)
     depends = [regression(latents, logits - logits.mean(1, keepdim=True)) for logits in columns]
     sliders = {
         name: orthogonalised(shown[i], torch.cat([shown[:i], shown[i + 1 :], *depends]))
@@ -296,7 +296,7 @@ def find(
     for own in depends:
         held = torch.cat([shown[-1:], *(other for other in depends if other is not own)])
         recoloured.append(torch.stack([orthogonalised(way, held) for way in own]))
-    return Directions(sliders, recoloured, guesser)
+    return Directions(sliders, recoloured, classifier)
 
 
 def light_and_warmth(pixels: np.ndarray) -> Tensor:

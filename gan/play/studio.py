@@ -19,7 +19,7 @@ from gan.play import directions, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.directions import SLIDERS, Change, Directions
 from gan.play.recipes import Recipe
-from gan.quality import colours, sampling, whole_faces
+from gan.quality import colours, ranking, sampling
 from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
@@ -84,8 +84,8 @@ class Studio:
         self.at_work, self.rested = 0, threading.Condition()
         self.loaded: dict[str, tuple[float, Sampler]] = {}
         self.found: dict[str, Directions] = {}
-        self.guesser = colours.load(device)
-        self.colours = {name: known for name, *known in self.guesser.vocabulary}
+        self.classifier = colours.load(device)
+        self.colours = {name: known for name, *known in self.classifier.vocabulary}
 
     def names(self) -> list[str]:
         """Return the names of generators: the given one, the released one, and the runs' checkpoints, newest first."""
@@ -126,7 +126,7 @@ class Studio:
         """Return the directions of a generator; finding them takes a while, except for the released one."""
         with self.loading:
             if sampler.digest not in self.found:
-                self.found[sampler.digest] = directions.of(sampler, self.going_on, self.guesser)
+                self.found[sampler.digest] = directions.of(sampler, self.going_on, self.classifier)
             while len(self.found) > KEPT:
                 del self.found[next(iter(self.found))]
             return self.found[sampler.digest]
@@ -167,7 +167,7 @@ class Studio:
         sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
-            seeds, _ = whole_faces.choose(sampler, seeds, n, 0.0, std, self.going_on)
+            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std, self.going_on)
         latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
         return [
             Face(name, plays, z[None], one, std, sampler.class_filter) for one, z in zip(seeds, latents, strict=True)

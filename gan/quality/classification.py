@@ -69,7 +69,7 @@ def measure(
         classify = classifier(seen, own - 1, len(classes))
         real, fake = classify(other_seen) + 1, classify(fake_seen) + 1
         frequency = torch.bincount(asked, minlength=len(classes) + 1) / len(asked)
-        guessed = torch.bincount(fake, minlength=len(classes) + 1) / len(fake)
+        predicted = torch.bincount(fake, minlength=len(classes) + 1) / len(fake)
         of_classes = {}
         for code, one in enumerate(classes, 1):
             mine, other = asked == code, other_own == code
@@ -83,7 +83,7 @@ def measure(
                 of["fd"] = metrics.frechet_distance(gaussian, metrics.gaussian(fake_seen[mine][:least]))
                 of["floor"] = metrics.frechet_distance(gaussian, metrics.gaussian(other_seen[other][:least]))
             of_classes[one] = of
-        chance = float((frequency * guessed).sum())
+        chance = float((frequency * predicted).sum())
         found.append(Column(name, _share(fake == asked), _share(real == other_own), chance, of_classes))
     return found
 

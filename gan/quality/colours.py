@@ -22,8 +22,8 @@ WIDTHS = 48, 64, 96, 128  # channels at 1/2, 1/4, 1/8 and 1/16 of the face's siz
 class Colours(nn.Module):
     """Maps faces (N, 3, 96, 96) in [-1, 1] to the logits of the classes of each column of labels, (N, C) each.
 
-    Every class has a logit at each of 12 x 12 places, and every column averages them with learned weights, so that hair
-    is looked for where hair is. `benchmarks/colours.py` trained the network on tagged faces.
+    Every class has a logit at each of 12 x 12 positions, and every column averages them with learned weights, so that
+    hair is looked for where hair is. `benchmarks/colours.py` trained the network on tagged faces.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -49,7 +49,7 @@ class Colours(nn.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Guesser:
+class Classifier:
     """Predicts labels; a face stays unlabelled in a column if its probability is below the column's `least`.
 
     `logits` maps faces (N, 3, S, S) in [-1, 1] to those of all columns, (N, C), with gradients; `extractor` computes
@@ -72,13 +72,13 @@ class Guesser:
         return torch.stack(codes, 1).numpy(), torch.stack(sure, 1).numpy()
 
 
-def load(on: torch.device, path: Path = COLOURS) -> Guesser:
+def load(on: torch.device, path: Path = COLOURS) -> Classifier:
     """Load the network that comes with the program.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    content = shipped(path, "colours", "vocabulary", "least", use="guesses the colours of hair and eyes", without=None)
+    content = shipped(path, "colours", "vocabulary", "least", use="tells the colours of hair and eyes", without=None)
     network = Colours(content["vocabulary"]).eval()
     checkpoint.load_weights(network, content["colours"], "network", path)
     network = device.place(network, on).requires_grad_(False)
@@ -88,4 +88,4 @@ def load(on: torch.device, path: Path = COLOURS) -> Guesser:
         return torch.cat(network(resized(faces)), 1)
 
     extractor = Extractor("colours", width, lambda pixels: logits(to_tensor(pixels.expand(-1, -1, -1, 3))), on)
-    return Guesser(content["vocabulary"], tuple(content["least"]), extractor, logits)
+    return Classifier(content["vocabulary"], tuple(content["least"]), extractor, logits)

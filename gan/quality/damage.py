@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-PLACES = 24  # places per side that it rates in a face of 96 pixels
+POSITIONS = 24  # positions per side that it rates in a face of 96 pixels
 WIDTHS = 32, 64, 96, 160  # channels at 1/2, 1/4, 1/8 and 1/16 of the face's size
 
 
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 class Damage(nn.Module):
-    """Maps faces (N, 3, 96, 96) in [-1, 1] to logits (N, 24, 24) of each place being damaged.
+    """Maps faces (N, 3, 96, 96) in [-1, 1] to logits (N, 24, 24) of each position being damaged.
 
     It is a U-Net (Ronneberger et al. 2015) whose smallest map is 6 x 6 and sees the whole face. `benchmarks/damage.py`
     trained it on real faces and damaged ones; it has never seen a generated face.
@@ -55,7 +55,7 @@ class Damage(nn.Module):
         return self.out(x)[:, 0]
 
     def share(self, faces: Tensor) -> Tensor:
-        """Return the mean probability of damage over each face's places: (N, 3, 96, 96) -> (N,), from 0 to 1."""
+        """Return the mean probability of damage over each face's positions: (N, 3, 96, 96) -> (N,), from 0 to 1."""
         return torch.sigmoid(self(faces).float()).mean((1, 2))
 
 

@@ -215,9 +215,8 @@ class Evaluator:
             list(self.sampler.faces([0]))
             generating = timeit(lambda: list(self.sampler.faces(range(BATCH))), number=1) / BATCH
             few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            least = timeit(
-                lambda: RealStatistics.from_faces(few).measure(few), number=1
-            )  # constant, however few the faces
+            # A constant, however few the faces.
+            least = timeit(lambda: RealStatistics.from_faces(few).measure(few), number=1)
             self.seconds = max(least, self.least()) + (measuring + generating) * len(self.chosen)
         return self.seconds
 

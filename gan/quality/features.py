@@ -89,14 +89,12 @@ def parse(kind: str) -> tuple[str, Path | None]:
     return name, Path(file).expanduser() if file else None
 
 
-def measuring(on: torch.device, kind: str | None = None, before: str | None = None) -> Extractor:
+def measuring(on: torch.device, kind: str | None = None) -> Extractor:
     """Load the extractor for measuring quality, which gives features and damage.
 
     Args:
         on: device for the computation.
-        kind: as for `load`; None means faces if `before` is, else imagenet, or faces with a message if the package for
-            imagenet is missing.
-        before: name of the features that a resumed run has used so far.
+        kind: as for `load`; None means imagenet, or faces with a message if the package for imagenet is missing.
 
     Raises:
         CheckpointError, ConfigError: as for `load`, and for the network that finds damage.
@@ -106,8 +104,7 @@ def measuring(on: torch.device, kind: str | None = None, before: str | None = No
     network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
     try:
-        old = kind is None and before is not None and before.startswith("faces")
-        made = load("faces" if old else kind or "imagenet", on)
+        made = load(kind or "imagenet", on)
     except ConfigError as error:
         if kind is not None:
             raise

@@ -172,7 +172,7 @@ def _enlarge(images: Tensor) -> Tensor:
 
 
 def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
-    """Cut 7x7 patches at random places of each image (N, C, S, S): (N * each, C, 7, 7)."""
+    """Cut 7x7 patches at random positions of each image (N, C, S, S): (N * each, C, 7, 7)."""
     n, _, height, width = level.shape
     tops = torch.randint(height - PATCH + 1, (n * each,), generator=random)
     lefts = torch.randint(width - PATCH + 1, (n * each,), generator=random)

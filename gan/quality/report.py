@@ -124,7 +124,9 @@ def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
 def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
     label, better, *_ = METRICS[name]
     for kind, points in run.items():
-        own = [(point["images_seen"], point[name]) for point in points if name in point]  # old logs have no damage
+        own = [
+            (point["images_seen"], point[name]) for point in points if name in point
+        ]  # in training perhaps only damage
         if own:
             axes.plot(*zip(*own, strict=True), marker="o", label=kind)
     floor = result["metrics"][name]["floor"]

@@ -49,26 +49,26 @@ def select_instances(
     Returns:
         A mask of the pack's faces, (N,) bool, True for selected ones.
     """
-    for lot in lots(np.concatenate([training, held_out])):
-        features.of_pack(extractor, pack, lot, done)  # cached from here on
+    for chunk in chunks(np.concatenate([training, held_out])):
+        features.of_pack(extractor, pack, chunk, done)  # cached from here on
     if whole is None:
         fit = np.sort(stream(0, 0, "typical").permutation(training)[:FITTED])
         known = features.of_pack(extractor, pack, fit).double()
         distance = metrics.mahalanobis(known.mean(0), torch.cov(known.T, correction=0))
 
-        def fault(lot: np.ndarray) -> np.ndarray:
-            far = distance(features.of_pack(extractor, pack, lot)).numpy()
-            return metrics.left_out(far, np.where(np.isin(lot, fit), len(fit), np.inf))
+        def fault(chunk: np.ndarray) -> np.ndarray:
+            far = distance(features.of_pack(extractor, pack, chunk)).numpy()
+            return metrics.left_out(far, np.where(np.isin(chunk, fit), len(fit), np.inf))
 
     else:
 
-        def fault(lot: np.ndarray) -> np.ndarray:
-            return -whole.scores(features.of_pack(extractor, pack, lot))
+        def fault(chunk: np.ndarray) -> np.ndarray:
+            return -whole.scores(features.of_pack(extractor, pack, chunk))
 
     faults, chosen = np.empty(len(pack.pixels)), np.zeros(len(pack.pixels), bool)  # at once: no fragmented memory
     for some in (training, held_out):
-        for lot in lots(some):
-            faults[lot] = fault(lot)
+        for chunk in chunks(some):
+            faults[chunk] = fault(chunk)
         chosen[some[np.argsort(faults[some], kind="stable")[: round(share * len(some))]]] = True
     return chosen
 
@@ -78,6 +78,6 @@ def unpacked(stored: Tensor | None, pack: Pack) -> np.ndarray | None:
     return None if stored is None else np.unpackbits(stored.cpu().numpy(), count=len(pack.pixels)).astype(bool)
 
 
-def lots(indices: np.ndarray) -> list[np.ndarray]:
+def chunks(indices: np.ndarray) -> list[np.ndarray]:
     """Split indices into at least one chunk of up to CHUNK."""
     return np.array_split(indices, -(-len(indices) // CHUNK) or 1)

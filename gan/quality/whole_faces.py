@@ -8,8 +8,7 @@ would rather show, not how good a set of faces is: real faces score no higher th
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,8 @@ from torch import Tensor
 
 from config import WHOLE_FACES, CheckpointError
 from gan.device import layout
-from gan.images import to_tensor
-from gan.quality import eyes, features, metrics
+from gan.quality import features, metrics
 from gan.quality.features import Extractor, shipped
-from gan.quality.sampling import Sampler
 
 KNOWN = 1.22
 """Largest median squared Mahalanobis distance from real anime faces, divided by the number of features, at which a set
@@ -75,30 +72,3 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
         )
     distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())
     return WholeFaces(extractor, content["weights"], distance)
-
-
-def choose(
-    sampler: Sampler,
-    seeds: Sequence[int],
-    keep: int,
-    mean: float = 0.0,
-    std: float = 1.0,
-    progress: Callable[[int], object] = lambda n: None,
-) -> tuple[list[int], str]:
-    """Choose the best samples: anime faces by how whole their eyes look, others and the book's by the discriminator.
-
-    Returns:
-        The seeds, best first, and a description of the choice.
-    """
-    if sampler.origin or sampler.images_seen:  # false for the book's weights
-        whole = load(features.load("faces", sampler.device))
-        first = list(sampler.faces(seeds[:ASKED], mean, std))
-        if whole.knows(torch.cat([whole.extractor(faces) for faces in first])):
-            broken, scores = eyes.load(sampler.device), list[float]()
-            extractor = Extractor("eyes", 1, lambda pixels: broken(to_tensor(pixels))[:, None], sampler.device)
-            for faces in itertools.chain(first, sampler.faces(seeds[ASKED:], mean, std)):
-                scores += extractor(faces)[:, 0].tolist()
-                progress(len(faces))
-            best = sorted(zip(scores, seeds, strict=True))[:keep]
-            return [seed for _, seed in best], "those whose eyes look most whole"
-    return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"

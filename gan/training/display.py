@@ -26,8 +26,7 @@ def opened_outputs(run: Run) -> list[Output]:
     outputs.append(run_report.RunReport(run.folder, options, run.samples))
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
-        address, _, port = config.vis_server.rstrip("/").rpartition(":")
-        page, where = visdom_page.open_page(address, int(port), env, name, options)
+        page, where = visdom_page.open_page(config.vis_server, env, name, options)
         show(where)
         if page is not None:
             outputs.append(page)

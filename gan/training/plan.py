@@ -98,7 +98,7 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float, com
     n, size = max(2, config.batch_size // machine.world), config.image_size
     config = dataclasses.replace(config, batch_size=n, d_every=1, g_every=1, penalty_every=NEVER)
     run = Run(Path(), config, machine.device, machine.precision, {}, compiled=compiled)
-    state, monitor = TrainingState(config, machine.device), Monitor(None, Path(), faces=n, max_epoch=1)
+    state, monitor = TrainingState(config, machine.device), Monitor(None, config, faces=n)
     state.scale_rates(0.0)
     networks = WrappedNetworks.of(run, state)
     real = torch.zeros(n, config.channels, size, size, device=machine.device)

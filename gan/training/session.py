@@ -48,13 +48,13 @@ def branch_folder(path: Path, step: int) -> Path:
     return RUNS / f"{re.sub('-from-[0-9]+$', '', path.parent.name)}-from-{step}"
 
 
-def best_so_far(path: Path, step: int) -> dict[str, Any] | None:
-    """Return the content of the best.pt beside a checkpoint at `step`; None if there is none or it came later."""
+def best_so_far(path: Path, step: int) -> dict[str, Any]:
+    """Return the evaluation in the best.pt beside a checkpoint at `step`; empty if there is none or it came later."""
     with contextlib.suppress(CheckpointError):  # damaged or foreign: the next one is better
         if (best := path.with_name("best.pt")).is_file():
             content = checkpoint.load(best, required=("evaluation", "step"), hint=False)
-            return content if path.name == "latest.pt" or content["step"] <= step else None
-    return None
+            return content["evaluation"] if path.name == "latest.pt" or content["step"] <= step else {}
+    return {}
 
 
 def branch(path: Path, content: Mapping[str, Any], folder: Path, samples: Path) -> None:
@@ -73,7 +73,7 @@ def branch(path: Path, content: Mapping[str, Any], folder: Path, samples: Path) 
                 shutil.copyfile(file, samples / file.name)
         if (log := path.with_name("log.jsonl")).is_file():  # rows after `step` are cut when training begins
             shutil.copyfile(log, folder / log.name)
-        if best_so_far(path, step) is not None:
+        if best_so_far(path, step):
             shutil.copyfile(path.with_name("best.pt"), folder / "best.pt")
         with replacing(folder / "latest.pt") as temporary:  # last: now the run can be resumed
             shutil.copyfile(path, temporary)

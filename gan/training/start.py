@@ -374,9 +374,9 @@ def open_evaluator(run: Run, state: TrainingState, faces: Faces, source: Path | 
     config = run.config
     if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
-    found = ((session.best_so_far(source, state.step) if source else None) or {}).get("evaluation", {})
-    extractor = features.measuring(run.device, before=found.get("features"))
-    best = found if found.get("features") == extractor.name and config.best_by in found else None
+    found = session.best_so_far(source, state.step) if source is not None else {}
+    extractor = features.measuring(run.device)
+    best = found if found.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
     return Evaluator(*of, extractor, sampler, config.best_by, best, 0 if best else state.step * config.batch_size)

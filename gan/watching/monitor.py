@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from config import TrainConfig
 from gan import images
 from gan.files import write_text
+from gan.watching import health
 from gan.watching.curves import POSITIONS, Curves
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
@@ -40,35 +42,30 @@ class Monitor:
 
     Args:
         run: folder of the run; `log.jsonl` is written there. None if another process displays the run.
-        save_path: folder of the preview grids.
+        config: options of the run.
         faces: faces in an epoch.
-        max_epoch: epochs of the run; infinite if only the time budget ends it.
         step: the step that the run starts or resumes from; later rows of an older log are dropped.
         seconds: training time before that step.
         ends: training time in seconds at which the run's budget ends; None without a budget.
         outputs: additional displays of the run.
-        diagnose: diagnoses the curves; its second argument says whether the run is over.
     """
 
     def __init__(
         self,
         run: Path | None,
-        save_path: Path,
+        config: TrainConfig,
         faces: int,
-        max_epoch: float,
         step: int = 0,
         seconds: float = 0.0,
         ends: float | None = None,
         outputs: Sequence[Output] = (),
-        diagnose: Callable[[Curves, bool], Diagnosis] | None = None,
     ) -> None:
-        self.ends, self.outputs, self.diagnose = ends, outputs, diagnose
+        self.run, self.config, self.faces, self.ends, self.outputs = run, config, faces, ends, outputs
         self.curves = Curves()
         self.diagnosis: Diagnosis | None = None
         self.kind_said, self.kind_said_at, self.diagnosed_at, self.over = "early", -math.inf, -math.inf, False
         self.log = None if run is None else run / "log.jsonl"
         self.unwritten = list[str]()  # rows that the disk had no room for; they are written with the next one
-        self.save_path, self.faces, self.max_epoch = save_path, faces, max_epoch
         self.started = time.perf_counter() - seconds
         self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
         self.usual: dict[str, float] = {}
@@ -201,9 +198,9 @@ class Monitor:
     def update_diagnosis(self, step: int) -> None:
         """Diagnose the curves, and print a diagnosis of a new kind unless the last message was too recent."""
         self.diagnosed_at = time.perf_counter()
-        if self.diagnose is None or self.log is None:
+        if self.run is None:
             return
-        self.diagnosis = self.diagnose(self.curves, self.over)
+        self.diagnosis = health.diagnose(self.curves, self.config, self.faces, self.run, self.over)
         for output in self.outputs:
             output.diagnosis(self.diagnosis, step)
         late = self.diagnosed_at >= self.kind_said_at + SAID_SECONDS
@@ -226,14 +223,16 @@ class Monitor:
             self.say(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _show(self, row: dict[str, float], rate: float) -> None:
-        seen, total = int(row["images_seen"]), self.faces * self.max_epoch
-        left = max(0, total - seen) / rate  # until the end of the last epoch, or of the budget if that comes first
+        seen, epochs = int(row["images_seen"]), self.config.epochs
+        left = (
+            max(0, self.faces * epochs - seen) / rate
+        )  # until the end of the last epoch, or of the budget if that comes first
         if self.ends is not None:
             left = max(0.0, min(left, self.ends - self.seconds))
         minutes = round(left / 60)
-        limit = "" if math.isinf(self.max_epoch) else f"/{self.max_epoch}"
+        limit = "" if math.isinf(epochs) else f"/{epochs}"
         parts = {
-            "epoch": f"epoch {min(seen // self.faces + 1, self.max_epoch)}{limit}",
+            "epoch": f"epoch {min(seen // self.faces + 1, epochs)}{limit}",
             "seen": f"{seen:,} images",
             "rate": f"{rate:.0f}/s",
             "left": f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left",
@@ -291,7 +290,7 @@ class Monitor:
 
         The time from `since`, a value of `time.perf_counter()`, counts as the cost of the preview.
         """
-        path = self.save_path / f"step-{step:08d}.png"
+        path = (self.config.save_path or (self.run or Path()) / "samples") / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
         classes = f"; rows: {', '.join(rows)}" if rows else ""
         for output in self.outputs:

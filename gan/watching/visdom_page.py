@@ -7,8 +7,6 @@ restarted server does not affect the training, and the next update completes the
 from __future__ import annotations
 
 import contextlib
-import functools
-import getpass
 import html
 import importlib.util
 import logging
@@ -21,7 +19,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +29,7 @@ import numpy as np
 from gan import npm, visitors
 from gan.command_line import options_table
 from gan.watching import visdom_assets
-from gan.watching.curves import COLOURS, METRICS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
 if TYPE_CHECKING:
@@ -48,13 +46,6 @@ WIDTH, HEIGHT = 460, 330  # size of a pane in pixels: three fit side by side on 
 OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
 VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
 
-COMPARED = {
-    **{name: (METRICS[name].label, f"{METRICS[name].better} is better", False) for name in ("damage_x100", "fd")},
-    "variety": ("variety of the samples", "1: as far apart as real faces", False),
-    "g_loss": ("generator's loss, smoothed", "loss", True),
-}
-"""Columns by which runs that share an environment are compared: title, unit, whether smoothed."""
-
 BLANK = np.full((64, 64, 3), 235, np.uint8)  # placeholder for a missing picture
 PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
 
@@ -63,33 +54,31 @@ class Page(Output):
     """A run's page: an environment on a visdom server.
 
     Args:
-        address, port: the server's, such as http://localhost and 8097.
+        address: the server's, such as http://localhost:8097.
         env: name of the environment.
         run: name of the run. If the environment has another name, other runs may share it: then the names of panes
-            begin with the run's name, and additional panes compare the runs.
+            begin with the run's name.
         options: displayed as text.
         server: our own server, if any, which ends with the page.
-        heir: starts our own server when that of another run has ended.
+        static: files of the server's page, if it is a server of this program; if it ends, the page starts another.
     """
 
     def __init__(
         self,
         address: str,
-        port: int,
         env: str,
         run: str,
         options: Mapping[str, Any],
         server: Server | None = None,
-        heir: Callable[[], Server] | None = None,
+        static: Path | None = None,
     ) -> None:
         super().__init__()
-        self.address, self.port, self.env, self.options, self.server = address, port, env, options, server
-        self.heir = heir
+        self.address, self.port, self.env, self.options = address, port_of(address), env, options
+        self.server, self.static = server, static
         self.run, self.shared = run, env != run
         self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
         self.wake, self.closing = threading.Event(), False
-        self.sent: dict[str, Any] = {}
-        self.absent = set[str]()  # panes of curves that the server surely does not have
+        self.sent: dict[str, Any] = {}  # pictures and texts that the server has, by name of the pane
         self.lost = False
         self.client: Any = None  # created by the thread, which imports visdom
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
@@ -108,7 +97,7 @@ class Page(Output):
 
     def _work(self) -> None:
         try:
-            self.client = connect(self.address, self.port, self.env)
+            self.client = connect(self.address, self.env)
         except Exception as error:  # for example if visdom cannot be imported
             self._notice(error)
             return
@@ -129,11 +118,10 @@ class Page(Output):
         if (error is not None) == self.lost:
             return
         self.lost = error is not None
-        where = f"{self.address}:{self.port}"
         if error is None:
-            told = f"the visdom server at {where} answers again; the page is complete"
+            told = f"the visdom server at {self.address} answers again; the page is complete"
         elif isinstance(error, OSError):
-            told = f"the visdom server at {where} does not answer; training goes on, and the page is completed later"
+            told = f"the visdom server at {self.address} does not answer; training goes on, the page follows later"
         else:
             why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
             told = f"the visdom page cannot be updated ({why}); training goes on, log.jsonl has everything"
@@ -142,49 +130,32 @@ class Page(Output):
 
     def _send(self) -> None:
         """Send everything that the server does not have."""
-        if self.server is None and self.heir is not None and not is_taken(self.port):
-            self.server = self.heir()  # the run that had started the server has ended
-            self.server.wait()
-            self._forget()
-        elif self.server is not None and self.server.restart():
-            self._forget()
+        if self.static is not None and not is_taken(self.port):  # it has died, or the run that started it has ended
+            if self.server is not None:
+                self.server.close()
+            self.server = Server(self.port, self.static)
+            self.static = self.static if self.server.wait() else None  # a server that cannot start is left alone
+            self.sent.clear()
+        if self.sent and not self._has("options"):
+            self.sent.clear()  # another server has started
+        if not self.sent and not self.shared:  # nothing may stay of an earlier run of this name
+            self.client.text("", env=self.env)  # only an environment that exists can be emptied
+            self.client.close(None, self.env)
         with self.lock:
             pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict)
             panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
-            compared = {column: self.curves.column(column) for column in COMPARED} if self.shared else {}
         for name, (title, pixels) in pictures.items():
             height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two pictures side by side
             self._pane(name, pixels, {"title": title, "jpgquality": 90, "width": WIDTH, "height": height})
         self._pane("verdict", verdict, VERDICT_LOOK)
         self._pane("options", options_table(self.options), OPTIONS_LOOK)
-        shown = {f"all {column}" for column, points in compared.items() if len(points[0])}
-        shown |= {name for name, curves in panels.items() if curves} | ({"spread"} if spread is not None else set())
-        for name in {"spread", *panels, *(f"all {column}" for column in compared)} - shown - self.absent:
-            self._remove(name)
-        self.absent -= shown
         for name, curves in panels.items():
             if curves:
                 self._curves(name, PANELS[name], curves)
         if spread is not None:
             self._histogram(*spread)
-        for column, points in compared.items():
-            if len(points[0]):
-                self._compare(column, *points)
         if self.closing:
             self.client.save([self.env])
-
-    def _forget(self) -> None:
-        """Send everything again, since another server has started."""
-        self.sent.clear()
-        self.absent.clear()
-
-    def _remove(self, name: str) -> None:
-        """Remove what an earlier run of the same name, or a part of this run that is dropped since, has left behind."""
-        if name.startswith("all "):
-            self.client.line(None, win=name, env=self.env, update="remove", name=self.run)
-        else:
-            self.client.close(self._window(name, {"title": ""})["win"], self.env)
-        self.absent.add(name)
 
     def _window(self, name: str, look: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a pane, with the run's name if other runs may share the environment."""
@@ -194,17 +165,17 @@ class Page(Output):
 
     def _pane(self, name: str, content: np.ndarray | str, look: Mapping[str, Any]) -> None:
         """Send a picture or text unless the server has it."""
-        window = self._window(name, look)
-        if self.sent.get(name) is content or (isinstance(content, str) and self.sent.get(name) == content):
-            # client.win_exists would print if nobody answers. A restarted server no longer has the pane.
-            answer = self.client._send({"win": window["win"], "eid": self.env}, endpoint="win_exists", quiet=True)
-            if answer == "true":
-                return
-        if isinstance(content, str):
+        sent, window = self.sent.get(name), self._window(name, look)
+        if isinstance(content, str) and sent != content:
             self.client.text(content, **window)
-        else:
+        elif not isinstance(content, str) and sent is not content:
             self.client.image(np.moveaxis(content, 2, 0), **window)
         self.sent[name] = content
+
+    def _has(self, name: str) -> bool:
+        """Return whether the server has a pane."""
+        pane = {"win": self._window(name, {"title": ""})["win"], "eid": self.env}
+        return self.client._send(pane, endpoint="win_exists", quiet=True) == "true"  # client.win_exists prints
 
     def _curves(self, name: str, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         longest = max(curves.values(), key=lambda points: len(points[0]))[0]
@@ -231,16 +202,6 @@ class Page(Output):
         values = 100 * np.stack(list(shares.values()), axis=1)
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
 
-    def _compare(self, column: str, images_seen: np.ndarray, values: np.ndarray) -> None:
-        """Add a curve of this run to those of other runs in the environment."""
-        title, unit, smooth = COMPARED[column]
-        values = smoothed(values) if smooth else values
-        window, name = {"win": f"all {column}", "env": self.env}, self.run
-        answer = self.client.line(values, images_seen, **window, update="replace", name=name)
-        if answer == "win does not exist":
-            look = curve_look(f"All runs: {title}", "images seen", unit, [name], len(values))
-            self.client.line(values, images_seen, **window, opts=look)
-
 
 def curve_look(title: str, x: str, y: str, legend: list[str], points: int) -> dict[str, Any]:
     """Return the plot options for curves of so many points; without a `linecolor` they get plotly's colours."""
@@ -259,7 +220,7 @@ def verdict_text(diagnosis: Diagnosis | None) -> str:
     )
 
 
-def connect(address: str, port: int, env: str) -> Any:
+def connect(address: str, env: str) -> Any:
     """Make a visdom client that prints nothing, opens no websocket, and raises ConnectionError on a timeout."""
     logging.getLogger("visdom").setLevel(logging.CRITICAL)
     import visdom
@@ -273,7 +234,8 @@ def connect(address: str, port: int, env: str) -> Any:
 
     untyped: Any = visdom.Visdom  # the stub lacks what is used here
     # With `send`, the constructor makes requests that are not needed here.
-    client = untyped(server=address, port=port, env=env, use_incoming_socket=False, raise_exceptions=True, send=False)
+    at = {"server": address.rpartition(":")[0], "port": port_of(address), "env": env}
+    client = untyped(**at, use_incoming_socket=False, raise_exceptions=True, send=False)
     client.send = True
     client.session.trust_env = False  # ignore a proxy set in the environment
     for protocol in ("http://", "https://"):
@@ -287,43 +249,28 @@ class Server:
     def __init__(self, port: int, static: Path) -> None:
         self.port, self.static = port, static
         self.log = visdom_assets.folder().with_name(f"visdom-server-{port}.log")
-        self.retry_at, self.pause, self.closed = 0.0, 1.0, False
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[Any]:
         root = Path(__file__).resolve().parents[2]
-        words = [sys.executable, "-m", "gan.watching.visdom_page", str(self.port), str(self.static)]
+        words = [sys.executable, "-m", "gan.watching.visdom_page", str(port), str(static)]
         # A group of its own: Ctrl-C is meant for the training, which still has data to send.
         group: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own, since ours may be closed
         with self.log.open("wb") as log:
             env = {"USER": "user", **os.environ}  # visdom needs a user name, which a container may lack
-            return subprocess.Popen(words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log, **group)
+            streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+            self.process = subprocess.Popen(words, cwd=root, env=env, **streams, **group)
 
     def wait(self) -> bool:
         """Wait until the server answers; returns whether it does."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until and self.process.poll() is None:
-            if is_visdom("http://127.0.0.1", self.port):
+            if is_visdom(f"http://127.0.0.1:{self.port}"):
                 return True
             time.sleep(0.1)
         return False
 
-    def restart(self) -> bool:
-        """Restart the server if it has died, at growing intervals; returns whether the new one answers."""
-        if self.closed or self.process.poll() is None or time.monotonic() < self.retry_at or is_taken(self.port):
-            return False
-        self.pause = min(2 * self.pause, 60)
-        self.retry_at = time.monotonic() + self.pause
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process = self._start()
-        return self.wait()
-
     def close(self) -> None:
         """End the server."""
-        self.closed = True
         if self.process.stdin is not None:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -395,9 +342,9 @@ def is_plain(env: str) -> bool:
     return env.isprintable() and not re.search(r"[/\\]", env)
 
 
-def is_visdom(address: str, port: int) -> bool:
+def is_visdom(address: str) -> bool:
     """Return whether a visdom server answers at the address."""
-    return b"<title>visdom</title>" in (_asked(f"{address}:{port}/") or b"")
+    return b"<title>visdom</title>" in (_asked(f"{address}/") or b"")
 
 
 def _asked(address: str) -> bytes | None:
@@ -416,8 +363,8 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def open_page(address: str, port: int, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
-    """Open the `Page` of a run, on a server that is already running or else on our own.
+def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> tuple[Page | None, str]:
+    """Open the `Page` of a run, on the server at an address such as http://localhost:8097, or else on our own.
 
     Returns:
         The page, or None if it cannot be opened; and a message for the user.
@@ -428,20 +375,18 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
         do = "pip install --no-build-isolation -r requirements.txt"
         return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
     address = (address if "://" in address else f"http://{address}").rstrip("/")
+    port = port_of(address)
     shared, env = env != run, re.sub(r"""[/\\+&#?'"<>]""", "_", env)  # visdom's page cannot open such names
     run = run if shared else env
-    host = urllib.parse.urlsplit(address).hostname or ""
-    local = host in visitors.LOCAL
-    if is_visdom(address, port):
+    local = urllib.parse.urlsplit(address).hostname in visitors.LOCAL
+    if is_visdom(address):
         # A server of another run of this program has the mark, and ends with that run.
-        ours = local and _asked(f"{address}:{port}/static/{visdom_assets.MARK}") is not None
-        heir = functools.partial(Server, port, visdom_assets.folder()) if ours else None
-        return Page(address, port, env, run, options, heir=heir), where(address, port, env, local)
+        ours = local and _asked(f"{address}/static/{visdom_assets.MARK}") is not None
+        static = visdom_assets.folder() if ours else None
+        return Page(address, env, run, options, static=static), where(address, env, local)
     if not local:
-        told = (
-            f"--vis: no visdom server answers at {address}:{port}; training goes on, and the page fills once one does"
-        )
-        return Page(address, port, env, run, options), told
+        told = f"--vis: no visdom server answers at {address}; training goes on; plots appear when the server is up"
+        return Page(address, env, run, options), told
     free = next((p for p in range(port, port + 20) if not is_taken(p)), None)
     try:
         static = visdom_assets.page(Path(package.submodule_search_locations[0]) / "static")
@@ -455,26 +400,27 @@ def open_page(address: str, port: int, env: str, run: str, options: Mapping[str,
             f"{why}; {instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
         )
     if free is None:
-        return (
-            None,
-            f"--vis: the ports {port} to {port + 19} are taken; {instead}; give another: --vis_server=http://localhost:PORT",
-        )
+        give = "give another: --vis_server=http://localhost:PORT"
+        return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; {give}"
     server = Server(free, static)
     if not server.wait():
         server.process.kill()
         return None, f"--vis: the visdom server did not answer in {STARTING:.0f} s, {server.log} may say why; {instead}"
-    return Page("http://127.0.0.1", free, env, run, options, server), where("http://127.0.0.1", free, env, True)
+    address = f"http://127.0.0.1:{free}"
+    return Page(address, env, run, options, server, static), where(address, env, True)
 
 
-def where(address: str, port: int, env: str, local: bool) -> str:
+def port_of(address: str) -> int:
+    """Return the port of an address such as http://localhost:8097."""
+    return int(address.rpartition(":")[2])
+
+
+def where(address: str, env: str, local: bool) -> str:
     """Return the address to open and, over ssh, the command that forwards it to the user's own machine."""
-    told = f"watch it in a browser: {address}:{port}/env/{urllib.parse.quote(env)}"
+    told = f"watch it in a browser: {address}/env/{urllib.parse.quote(env)}"
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if local and len(connection) == 4:
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError, ImportError):  # in a container, a user without a name
-            user = "USER"
+        port, user = port_of(address), os.environ.get("USER", "USER")
         told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return told
 

@@ -129,8 +129,10 @@ def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_ser
     assert re.search(r"seed\s+0", first["Options"]["text"])
     assert re.search(r"seed\s+12", other["Options"]["text"])
     server.process.kill()
-    server.process.wait()
-    assert server.restart()
+    server.close()
+    again = Server(server.port, server.static)
+    assert again.wait()
+    server.process = again.process  # which ends with the tests
     check(look(browser, server, "one"), 29)
 
     train("--resume=checkpoints/one", "--max_epoch=8")
@@ -168,8 +170,6 @@ def test_runs_in_one_environment_are_beside_each_other_and_quality_is_drawn_wher
     titles = {"Faces it learns from", "Options", "How it is going", *CURVES}
     both = {f"{run}: {title}" for run in ("red", "blue") for title in titles}
     assert both < set(panes)
-    together = panes["All runs: generator's loss, smoothed"]
-    assert len([width for width in together["curves"] if width > 50]) == 2
     assert len({tuple(pane["place"]) for pane in panes.values()}) == len(panes)
     for title in ("red: Distance from real faces", "red: Coverage and precision"):
         assert len([width for width in panes[title]["curves"] if width > 50]) == 2, title

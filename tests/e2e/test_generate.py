@@ -254,12 +254,12 @@ def test_a_colour_that_the_generator_has_no_class_of_is_a_direction(tmp_path: Pa
 
 
 def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here: Command) -> None:
-    guesser = dataclasses.replace(colours.load(CPU), least=(0.0, 0.0))
-    green, counts = guesser.vocabulary[0].index("green"), []
+    classifier = dataclasses.replace(colours.load(CPU), least=(0.0, 0.0))
+    green, counts = classifier.vocabulary[0].index("green"), []
     for words in (["--class=hair:green"], ["--change=hair:green"]):
         run_here("generate.py", "--nogpu", "--nogen=16", "--outdir=faces", *words).check_returncode()
         faces = np.stack([np.asarray(Image.open(path)) for path in sorted((tmp_path / "faces").glob("*.png"))])
-        counts.append((guesser(faces)[0][:, 0] == green).sum())
+        counts.append((classifier(faces)[0][:, 0] == green).sum())
     assert len(faces) == 16
     assert counts[0] < counts[1]
     assert counts[1] >= 14

@@ -77,13 +77,13 @@ def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all
                 time.sleep(0.05)
             assert training.poll() is None
             server.process.kill()
-            server.process.wait()
+            server.close()
             seen = len(log.read_text().splitlines())
             while training.poll() is None and len(log.read_text().splitlines()) < seen + 1:
                 time.sleep(0.02)  # it trains on
             training.send_signal(signal.SIGSTOP)  # a server takes longer to start than 30 epochs
-            server.retry_at = 0.0
-            assert server.restart()
+            server = visdom_page.Server(server.port, OWN)
+            assert server.wait()
             training.send_signal(signal.SIGCONT)
         while training.poll() is None and len(log.read_text().splitlines()) < 15:
             time.sleep(0.05)
@@ -127,7 +127,7 @@ def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
         told = training.stdout.readline()
         assert told, training.communicate()
     assert told == f"watch it in a browser: http://127.0.0.1:{port}/env/a\n"
-    assert visdom_page.is_visdom("http://127.0.0.1", port)
+    assert visdom_page.is_visdom(f"http://127.0.0.1:{port}")
     training.send_signal(ending)
     training.communicate(timeout=300)
 

@@ -35,14 +35,14 @@ def test_it_has_a_logit_for_each_class_of_each_column(pixels: np.ndarray) -> Non
 
 
 def test_the_one_that_comes_with_the_program_knows_faces_that_it_was_not_taught() -> None:
-    guesser, shown = colours.load(CPU), [synthetic.draw(seed, 96) for seed in range(100)]
-    assert tuple(names[0] for names in guesser.vocabulary) == LABELS
-    codes, sure = guesser(np.stack([pixels for pixels, _ in shown]))
+    classifier, shown = colours.load(CPU), [synthetic.draw(seed, 96) for seed in range(100)]
+    assert tuple(names[0] for names in classifier.vocabulary) == LABELS
+    codes, sure = classifier(np.stack([pixels for pixels, _ in shown]))
     assert codes.shape == sure.shape == (100, 2)
     assert ((sure > 0) & (sure <= 1)).all()
     for column, right in enumerate((0.85, 0.7)):
-        name, *classes = guesser.vocabulary[column]
-        assert ((codes[:, column] > 0) == (sure[:, column] >= guesser.least[column])).all()  # doubtful: no label
+        name, *classes = classifier.vocabulary[column]
+        assert ((codes[:, column] > 0) == (sure[:, column] >= classifier.least[column])).all()  # doubtful: no label
         drawn = [getattr(attributes, name) for _, attributes in shown]
         known = [i for i, one in enumerate(drawn) if one in classes and codes[i, column]]
         assert len(known) > 40
@@ -84,10 +84,10 @@ def test_it_learns_what_colours_go_with(pixels: np.ndarray, tmp_path: Path, monk
     monkeypatch.setattr("benchmarks.teaching.clock", itertools.count().__next__)  # a step a second on any machine
     monkeypatch.setattr("sys.argv", ["colours", *words])
     teaching.main()
-    guesser = colours.load(CPU, tmp_path / "guess.pt")
-    assert guesser.vocabulary == (("hair", "blue", "red"),)
+    classifier = colours.load(CPU, tmp_path / "guess.pt")
+    assert classifier.vocabulary == (("hair", "blue", "red"),)
     shown = np.stack([np.asarray(Image.open(tmp_path / "faces" / f"{i}.png")) for i in range(40)])
-    codes, _ = guesser(shown)
+    codes, _ = classifier(shown)
     known = codes[:, 0] > 0
     assert known.mean() > 0.5
     assert (codes[known, 0] == np.tile([2, 1], 20)[known]).mean() > 0.9

@@ -12,7 +12,7 @@ from torch import Tensor
 from config import CheckpointError
 from gan.images import to_tensor
 from gan.quality import features
-from gan.quality.damage import PLACES, Damage
+from gan.quality.damage import POSITIONS, Damage
 
 pytest.importorskip("cv2")  # of requirements-extra.txt
 teaching = pytest.importorskip("benchmarks.damage")
@@ -32,7 +32,7 @@ def test_it_judges_each_place_and_the_share_is_their_mean(synthetic_faces: np.nd
     network, faces = Damage().eval(), to_tensor(torch.from_numpy(synthetic_faces[:3]))
     with torch.no_grad():
         places = network(faces)
-        assert places.shape == (3, PLACES, PLACES)
+        assert places.shape == (3, POSITIONS, POSITIONS)
         torch.testing.assert_close(network.share(faces), places.sigmoid().mean((1, 2)))
 
 
@@ -54,7 +54,7 @@ def test_a_missing_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_damage_is_where_it_says(synthetic_faces: np.ndarray) -> None:
     faces, eyes = to_tensor(torch.from_numpy(synthetic_faces)), torch.from_numpy(faults.eyes(synthetic_faces))
     changed, where = teaching.damage(faces, eyes, 1.0, torch.Generator().manual_seed(0))
-    assert where.shape == (40, PLACES, PLACES)
+    assert where.shape == (40, POSITIONS, POSITIONS)
     assert where.amax((1, 2)).gt(0.3).float().mean() > 0.8
     far = torch.nn.functional.max_pool2d(where[:, None], 3, 1, 1)[:, 0] < 0.05
     still = (changed - faces).abs().amax(1).unfold(1, 4, 4).unfold(2, 4, 4).amax((3, 4))

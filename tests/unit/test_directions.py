@@ -14,7 +14,7 @@ from gan import images
 from gan.play import directions
 from gan.play.directions import Change, Directions
 from gan.quality import sampling
-from gan.quality.colours import Guesser
+from gan.quality.colours import Classifier
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
 
@@ -51,7 +51,7 @@ def known() -> Sampler:
 @pytest.fixture(scope="module")
 def found(known: Sampler) -> Directions:
     extractor = Extractor("green", 2, lambda pixels: greenness(images.to_tensor(pixels)), CPU)
-    return directions.find(known, guesser=Guesser((("hair", "green", "blue"),), (0.0,), extractor, greenness))
+    return directions.find(known, classifier=Classifier((("hair", "green", "blue"),), (0.0,), extractor, greenness))
 
 
 def test_each_slider_is_the_number_of_the_latent_that_makes_it(found: Directions) -> None:
@@ -89,7 +89,7 @@ def test_a_slider_moves_what_it_is_called_after_and_keeps_lengths(known: Sampler
     assert ((after - before)[:, 0] > 0.1).all()
     assert ((after - before)[:, 1].abs() < 0.05).all()
     dark, light = (
-        torch.cat([found.guesser.extractor(faces)[:, 0] for faces in known.draw(some)]) for some in (darker, lighter)
+        torch.cat([found.classifier.extractor(faces)[:, 0] for faces in known.draw(some)]) for some in (darker, lighter)
     )
     assert (light - dark).abs().median() < 2  # of 255
     assert torch.equal(found.move(latents, {}), latents)
@@ -126,13 +126,13 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
     found = directions.of(sampler, lambda n: pytest.fail("they were looked for"))
     latents = sampler.latents(range(9100, 9106)).cpu()
     column, code = found.code("hair", "Blue")
-    assert found.guesser.vocabulary[column][code] == "blue"
+    assert found.classifier.vocabulary[column][code] == "blue"
     recoloured = found.recolour(sampler, latents, column, code)
     torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
-    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(next(sampler.draw(recoloured)))
+    codes, _ = dataclasses.replace(found.classifier, least=(0.0, 0.0))(next(sampler.draw(recoloured)))
     assert (codes[:, column] == code).sum() >= 5
     assert torch.equal(found.recolour(sampler, latents[2:3], column, code)[0], recoloured[2])  # whatever is beside it
-    sure, _ = found.guesser(next(sampler.draw(recoloured)))
+    sure, _ = found.classifier(next(sampler.draw(recoloured)))
     blue = recoloured[sure[:, column] == code]
     assert len(blue) > 0
     torch.testing.assert_close(found.recolour(sampler, blue[:1], column, code), blue[:1])
@@ -146,8 +146,8 @@ def test_eyes_have_to_be_surer_of_a_new_colour_than_hair(known: Sampler) -> None
 
     def probabilities(name: str) -> Tensor:
         extractor = Extractor("softly", 2, lambda pixels: softly(images.to_tensor(pixels)), CPU)
-        guesser = Guesser(((name, "green", "blue"),), (0.0,), extractor, softly)
-        after = directions.find(known, guesser=guesser).recolour(known, latents, 0, 1)
+        classifier = Classifier(((name, "green", "blue"),), (0.0,), extractor, softly)
+        after = directions.find(known, classifier=classifier).recolour(known, latents, 0, 1)
         return torch.cat([extractor(faces) for faces in known.draw(after)]).softmax(1)[:, 0]
 
     hair, eyes = probabilities("hair"), probabilities("eyes")
@@ -165,7 +165,7 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
     farthest = latents + directions.FARTHEST * latents.norm(dim=1, keepdim=True) * found.colours[column][code - 1]
     recoloured = found.recolour(sampler, latents, column, code)
     torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
-    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
+    codes, _ = dataclasses.replace(found.classifier, least=(0.0, 0.0))(
         np.concatenate([before, *(next(sampler.draw(some)) for some in (farthest, recoloured))])
     )
     (hair, was), (_, on_the_line), (hair_after, now) = codes.reshape(3, 2, 2).transpose(0, 2, 1)
@@ -187,7 +187,7 @@ def test_hair_of_another_class_leaves_the_eyes_as_they_were() -> None:
 
     own, of_class = draw(plain), draw(sampler)
     changed = found.change(sampler, draw, Change({}, {"hair": "pink"}))
-    codes, _ = dataclasses.replace(found.guesser, least=(0.0, 0.0))(
+    codes, _ = dataclasses.replace(found.classifier, least=(0.0, 0.0))(
         np.concatenate([next(sampler.draw(latents)) for latents in (own, of_class, changed)])
     )
     (before, by_class, after) = codes[:, 1 - column].reshape(3, -1)

@@ -16,7 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from gan.watching import monitor
+from config import TrainConfig
+from gan.watching import health, monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
 from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
@@ -51,7 +52,7 @@ def opened(tmp_path: Path, clock: Clock) -> Iterator[Opening]:
     monitors: list[Monitor] = []
 
     def opening(**options: Any) -> Monitor:
-        monitors.append(Monitor(tmp_path, tmp_path / "samples", faces=100, max_epoch=10, **options))
+        monitors.append(Monitor(tmp_path, TrainConfig(max_epoch=10), faces=100, **options))
         return monitors[-1]
 
     yield opening
@@ -335,18 +336,19 @@ def test_logits_and_notes_of_the_steps_since_the_last_row(tmp_path: Path, opened
 
 
 def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
-    opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]
+    opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds: list[Kind] = ["early", "balanced", "won", "won", "balanced", "won", "won", "won", "won", "stalled"]
     looks: list[bool] = []
 
-    def diagnose(curves: Curves, over: bool) -> Diagnosis:
+    def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, over: bool) -> Diagnosis:
         looks.append(over)
         kind = kinds[min(len(looks), len(kinds)) - 1]
         return Diagnosis(kind, f"it is {kind}", "it is over." if over else "do that.")
 
     shown = Shown()
-    watch = opened(outputs=[shown], diagnose=diagnose)
+    monkeypatch.setattr(health, "diagnose", diagnose)
+    watch = opened(outputs=[shown])
     for number in range(1, 19):
         clock.now += DIAGNOSIS_SECONDS / 2 + 0.01  # every second row is looked at
         step(watch, number)
@@ -363,7 +365,7 @@ def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
 
 def test_a_measurement_is_looked_at_at_once(opened: Opening) -> None:
     shown = Shown()
-    watch = opened(outputs=[shown], diagnose=lambda curves, over: Diagnosis("balanced", "", ""))
+    watch = opened(outputs=[shown])
     step(watch, 1)
     step(watch, 2)
     assert watch.row(3, 192, {"fd": 20.0})
@@ -414,8 +416,8 @@ def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
     with open(theirs, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         diagnosis = Diagnosis("won", "the discriminator has won", "lower --lr2.")
-        diagnose = lambda curves, over: diagnosis  # noqa: E731
-        with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10**6, diagnose=diagnose)) as watch:
+        monkeypatch.setattr(health, "diagnose", lambda *_: diagnosis)
+        with closing(Monitor(tmp_path, TrainConfig(max_epoch=10**6), faces=100)) as watch:
             for number in range(1, 6):
                 clock.now += 20.0
                 watch.add(g_loss=torch.tensor(12.5))
@@ -486,7 +488,7 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
 def test_status_counts_epochs_and_what_is_left(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with closing(Monitor(tmp_path, tmp_path, faces=30_000, max_epoch=200)) as watch:
+    with closing(Monitor(tmp_path, TrainConfig(), faces=30_000)) as watch:
         clock.now += 100.0
         watch.data_seconds = 25.0
         step(watch, 500)
@@ -505,7 +507,7 @@ def test_terminal_has_one_line_that_changes(
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")  # a dumb one cannot move its cursor
     monkeypatch.setattr(sys, "stderr", terminal)
-    with closing(Monitor(tmp_path, tmp_path, faces=100, max_epoch=10)) as watch:
+    with closing(Monitor(tmp_path, TrainConfig(max_epoch=10), faces=100)) as watch:
         for number in (1, 2):
             clock.now += 1.0
             step(watch, number)

@@ -112,9 +112,9 @@ class TestChoosing:
         chosen = self.chosen(pack, typical=0.9)
         assert chosen is not None
         assert chosen.sum() == 275
-        assert capsys.readouterr().out == (
-            "learning from the 90% of the faces that are most like the rest; from all of them: --typical=1\n"
-        )
+        said = capsys.readouterr().out
+        assert "90% of the faces" in said
+        assert "--typical=1" in said
 
     def test_of_faces_that_it_knows_the_most_whole_are_taken(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -125,7 +125,7 @@ class TestChoosing:
         assert chosen is not None
         assert set(np.flatnonzero(chosen)) == set(np.argsort(-brightness, kind="stable")[:76])
         assert chosen[USUAL:].all()  # unlike the others, and bright
-        assert "learning from the 25% of the faces that look most whole; from all of them" in capsys.readouterr().out
+        assert "25% of the faces that look most whole" in capsys.readouterr().out
 
     def test_all_faces_are_taken_where_they_are_few_or_synthetic_or_that_was_asked(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -145,7 +145,7 @@ class TestChoosing:
 
         monkeypatch.setattr(features, "load", lambda *_: dataclasses.replace(extractor("slow"), network=slowly))
         assert self.chosen(pack, budget=0.01) is None  # a tenth of it is over after the second hundred
-        assert "more than a tenth of the budget: all are used" in capsys.readouterr().out
+        assert "all are used" in capsys.readouterr().out
         assert self.chosen(pack, budget=100) is not None
 
     def test_a_run_that_goes_on_keeps_its_faces(self, pack: Pack) -> None:

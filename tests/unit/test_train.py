@@ -74,7 +74,7 @@ def run_in(folder: Path, config: TrainConfig) -> Run:
 
 def trained(run: Run, batches: Batches, stopping: Callable[[], bool] = lambda: False) -> TrainingState:
     state = TrainingState(run.config, CPU)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), run.config.epochs)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, len(batches))) as monitor:
         train.train(run, state, batches, monitor, stopping)
     return state
 
@@ -141,7 +141,7 @@ def test_both_optimizers_take_the_share_that_the_budget_leaves(
     state.step = 8  # as if taken up again before the last step
     run.save(state, 0)
 
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), config.epochs, 8)) as monitor:
+    with contextlib.closing(Monitor(run.folder, config, len(batches), 8)) as monitor:
         train.train(run, state, batches, monitor, lambda: False)
 
     rates = [group["lr"] for o in (state.g_optimizer, state.d_optimizer) for group in o.param_groups]
@@ -169,7 +169,7 @@ def test_what_is_gone_on_with_is_saved_before_anything_can_happen_to_it(pack: Pa
         saved.append(checkpoint.load(run.latest)["step"])
         return True
 
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, CONFIG.epochs, 3)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18, 3)) as monitor:
         train.train(run, state, every(pack), monitor, stopping)
     assert set(saved) == {3}
 
@@ -290,7 +290,7 @@ def test_networks_that_are_no_numbers_are_not_previewed(
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (5,)
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, plot_every=2, max_epoch=3))
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, TrainingState(run.config, CPU), batches, monitor, lambda: False)
     assert previewed == [(2, True), (4, True), *((step, True) for step in (2, 4, 6, 8, 10, 12)), (14, True)]
 
@@ -345,7 +345,7 @@ def test_minutes_that_the_computer_slept_do_not_count(
 
     looks = itertools.count()  # a millisecond goes by from each look at the clock to the next
     monkeypatch.setattr(time, "perf_counter", lambda: next(looks) / 1000 + slept[0])
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, Sleeps(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
         assert state.step == 9  # else the budget had ended it
@@ -358,7 +358,7 @@ def test_roll_backs_count_from_the_last_good_state(pack: Pack, tmp_path: Path) -
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=6, save_every=1))
     batches = SometimesNotANumber(pack, np.arange(18), 4, 0, CPU)
     batches.fails = (2, 7, 12, 16, 20)  # a save between any two of them
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 6)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, batches, monitor, lambda: False)
     assert (state.step, state.retries) == (27, 5)
@@ -438,7 +438,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
         run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=2, eval_images=4)),
         SleepingEvaluator(),
     )
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(
             run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Evaluator, evaluator)
         )
@@ -450,7 +450,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
 def test_once_asked_to_stop_a_run_measures_no_more(pack: Pack, tmp_path: Path) -> None:
     run, asked = run_in(tmp_path / "run", dataclasses.replace(CONFIG, eval_images=4)), list[int]()
     evaluator = types.SimpleNamespace(best=None, cost=lambda: asked.append(1) or 0.0)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, every(pack), monitor, lambda: True, cast(Evaluator, evaluator))
     assert state.step == 1
@@ -465,7 +465,7 @@ def test_a_run_too_short_to_be_measured_does_not_estimate_what_that_takes(pack: 
 
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=1, eval_images=4))
     evaluator = types.SimpleNamespace(best=None, least=seconds("least", 1e3), cost=seconds("cost", 1e6))
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 1)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, every(pack), monitor, lambda: False, cast(Evaluator, evaluator))
         assert set(asked) == {"least"}
@@ -507,7 +507,7 @@ def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, mon
     state = trained(run, every(pack))
     read, found = checkpoint._read, list[str]()
     monkeypatch.setattr(checkpoint, "_read", lambda path, *rest: found.append(path.name) or read(path, *rest))
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         assert "quality was not measured" in "".join(display.summary(run, state, monitor))
         assert found == []
         (run.folder / "best.pt").write_bytes(b"damaged")
@@ -546,7 +546,7 @@ def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeyp
         run = run_in(tmp_path / name, config)
         state, batches = TrainingState(config, CPU), every(pack)
         probe = start.open_probe(choices.Faces(pack, np.arange(9), np.arange(9, 18))) if name == "asked" else None
-        with contextlib.closing(Monitor(run.folder, run.folder / "samples", len(batches), config.epochs)) as monitor:
+        with contextlib.closing(Monitor(run.folder, config, len(batches))) as monitor:
             train.train(run, state, batches, monitor, lambda: False, None, probe)
         assert state.discriminator.training
         rows = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
@@ -614,7 +614,7 @@ def test_a_roll_back_does_not_forget_the_minutes_that_were_added(pack: Pack, tmp
     batches.fails = (11,)
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
 
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3, state.step, 100.0)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18, state.step, 100.0)) as monitor:
         train.train(longer, state, batches, monitor, lambda: False)
 
     assert (state.step, state.retries) == (14, 1)
@@ -635,7 +635,7 @@ def test_minutes_that_were_added_are_saved_at_once(pack: Pack, tmp_path: Path) -
             return super().__call__(step)
 
     longer = dataclasses.replace(run, config=dataclasses.replace(config, max_epoch=3))
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 3, state.step, 100.0)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18, state.step, 100.0)) as monitor:
         train.train(longer, state, Watched(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
     assert steps == [9] * 5
 
@@ -668,7 +668,7 @@ def test_weights_that_are_not_numbers_are_never_saved(pack: Pack, tmp_path: Path
     run = run_in(tmp_path / "run", config)
     state = TrainingState(config, CPU)
     batches = Spoils(pack, np.arange(18), 4, 0, CPU)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor, pytest.raises(ConfigError):
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor, pytest.raises(ConfigError):
         train.train(run, state, batches, monitor, lambda: False)
     assert all(torch.isfinite(w).all() for w in checkpoint.load(run.latest)["generator"].values())
 
@@ -693,7 +693,7 @@ def test_a_state_is_saved_though_no_memory_is_left_for_its_statistics(
     state.ema.register_forward_pre_hook(check)
     run.latest.unlink()
     state.step += 1  # for which there are none yet
-    with contextlib.closing(Monitor(None, tmp_path, 18, 2)) as monitor:
+    with contextlib.closing(Monitor(None, run.config, 18)) as monitor:
         assert between.save(run, state, monitor)
     assert "out of memory: the averaged generator's new BatchNorm statistics skipped" in capsys.readouterr().out
     after = checkpoint.load(run.latest)
@@ -713,7 +713,7 @@ def test_statistics_are_estimated_once_for_a_step_and_again_after_going_back(
 
     monkeypatch.setattr(ema, "estimate_statistics", estimated)
     batches = every(pack)
-    with contextlib.closing(Monitor(run.folder, tmp_path / "samples", 18, run.config.epochs)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, state, batches, monitor, lambda: False)
         last = state.step
         assert {0, last // 2 + 1, last} <= set(steps)  # saved, and the first and the last of them previewed as well
@@ -739,7 +739,7 @@ def test_samples_are_generated_once_a_step_where_both_networks_share_them(
     generated, shown = list[torch.Tensor](), list[torch.Tensor]()
     state.generator.register_forward_hook(lambda network, inputs, faces: generated.append(faces.detach().clone()))
     state.discriminator.register_forward_pre_hook(lambda network, inputs: shown.append(inputs[0].detach().clone()))
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert len(generated) == state.step * (1 if shared else 2)
     calls = 4 if d_norm == "batch" else 3  # samples apart from the faces: BatchNorm must not mix them
@@ -764,7 +764,7 @@ def test_penalties_come_so_often_among_the_steps_of_the_discriminator(
         return penalties(*args)
 
     monkeypatch.setattr(losses, "gradient_penalties", counted)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 4)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert state.step == 18
     assert len(set(times)) == 18 // d_every // penalty_every
@@ -824,7 +824,7 @@ def test_a_step_that_does_not_fit_names_the_batch_to_try(pack: Pack, tmp_path: P
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     state.generator.register_forward_pre_hook(check)
-    monitor = contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2))
+    monitor = contextlib.closing(Monitor(run.folder, run.config, 18))
     with monitor as watch, pytest.raises(ConfigError, match=r"--batch_size=2$"), start.in_words(config, CPU):
         train.train(run, state, every(pack), watch, lambda: False)
     with pytest.raises(ConfigError, match="--ngf"), start.in_words(dataclasses.replace(config, batch_size=2), CPU):
@@ -842,7 +842,7 @@ def test_a_preview_without_memory_is_skipped_and_training_continues(
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     state.ema.register_forward_pre_hook(check)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert state.step == 9
     assert "out of memory: preview of step 3 skipped" in capsys.readouterr().out
@@ -865,7 +865,7 @@ def test_a_run_that_leaves_its_budget_has_its_rates_again(pack: Pack, tmp_path: 
     state = TrainingState(CONFIG, CPU)
     state.scale_rates(0.0)
     run = run_in(tmp_path / "run", CONFIG)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         train.train(run, state, every(pack), monitor, lambda: False)
     assert [o.param_groups[0]["lr"] for o in (state.g_optimizer, state.d_optimizer)] == [CONFIG.lr1, CONFIG.lr2]
 
@@ -966,12 +966,8 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
-    before = features.load("faces", CPU).name  # of before quality went by others: it goes on as it began
-    assert best_after({"evaluation": {"features": before, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": values}) is None
     assert best_after({"something": 1}) is None
-    alone = {"features": name, "fd": 3.0}  # measured before there was anything else
-    assert best_after({"evaluation": alone}) == (3.0 if metric in (None, "fd") else None)
 
 
 def test_metrics_in_other_features_do_not_keep_a_better_state_from_being_the_best(
@@ -987,7 +983,7 @@ def test_metrics_in_other_features_do_not_keep_a_better_state_from_being_the_bes
     assert evaluator is not None
     assert evaluator.since == 18
     monkeypatch.setattr(Run, "save", lambda *_, **__: None)
-    with contextlib.closing(Monitor(run.folder, run.folder / "samples", 18, 2)) as monitor:
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         monitor.curves.add({"step": 9, "images_seen": 18, "fd": 20.0, "damage_x100": 3.0})
         for seen, (damage, fd) in {20: (3.0, 200.0), 22: (2.5, 150.0), 24: (2.0, 100.0)}.items():
             found = dict.fromkeys(METRICS, 0.5) | {"damage_x100": damage, "fd": fd}

@@ -1,6 +1,5 @@
 """What tells whole faces, for training: it sees what is wrong with a face, and knows which pictures are none."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from config import RELEASED, WHOLE_FACES, CheckpointError
 from gan import checkpoint
 from gan.data.synthetic import draw
 from gan.images import to_tensor
-from gan.quality import eyes, features, sampling, whole_faces
+from gan.quality import features, sampling, whole_faces
 from gan.quality.sampling import Sampler
 from gan.quality.whole_faces import WholeFaces
 
@@ -71,31 +70,10 @@ def test_training_gets_the_same_scores(shipped: WholeFaces, faces: np.ndarray) -
     assert small.grad.abs().amax((1, 2, 3)).min() > 0
 
 
-def test_the_best_have_the_most_whole_eyes_and_each_face_is_generated_once(
-    released: Sampler, faces: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(whole_faces, "ASKED", 64)
-    broken = eyes.load(CPU)(to_tensor(torch.from_numpy(faces))).tolist()
-    alone, generated, done = dataclasses.replace(released, discriminator=None), list[int](), list[int]()
-    hook = alone.generator.register_forward_hook(lambda *given: generated.append(len(given[2])))
-    seeds, by = whole_faces.choose(alone, range(128), 10, progress=done.append)
-    hook.remove()
-    assert (seeds, by) == (np.argsort(broken)[:10].tolist(), "those whose eyes look most whole")
-    assert sum(done) == sum(generated) == 128
-
-
-def test_without_a_discriminator_there_are_no_best_of_another_kind(
-    released: Sampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(whole_faces, "KNOWN", 0.0)
-    with pytest.raises(ValueError, match="no discriminator to choose by"):
-        whole_faces.choose(dataclasses.replace(released, discriminator=None, missing=None), range(70), 3)
-
-
 def test_weights_of_another_encoder_are_refused(shipped: WholeFaces, tmp_path: Path) -> None:
     content = checkpoint.load(WHOLE_FACES, required=())
     checkpoint.save(tmp_path / "whole-faces.pt", {**content, "extractor": "faces 00000000"})
-    with pytest.raises(CheckpointError, match=r"faces 00000000.*git checkout"):
+    with pytest.raises(CheckpointError, match="faces 00000000"):
         whole_faces.load(shipped.extractor, tmp_path / "whole-faces.pt")
-    with pytest.raises(CheckpointError, match=r"no such checkpoint.*git checkout"):
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
         whole_faces.load(shipped.extractor, tmp_path / "none.pt")
