@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from config import NOGPU, RELEASED, ConfigError, check_numbers, option
-from gan.command_line import command_line, show
+from gan.command_line import command_line, log
 from gan.device import choose_device
 from gan.play.studio import Studio
 
@@ -77,7 +77,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
             if number != hangup or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, signal.default_int_handler)
-        show(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
+        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)

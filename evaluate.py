@@ -26,7 +26,7 @@ from config import (
     option,
 )
 from gan import files
-from gan.command_line import command_line, show
+from gan.command_line import command_line, log
 from gan.data.faces import Pack, has_faces, open_pack
 from gan.data.labels import labels_of, translated
 from gan.device import choose_device, enough_memory
@@ -131,7 +131,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
             for name in METRICS
         },
     }
-    show(table(result))
+    log(table(result))
     if subject.sampler and subject.sampler.classes.vocabulary:
         measure_classes(subject.sampler, real, seeds, samples, result)
     pairs = None
@@ -153,7 +153,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error
-    show(f"report: {config.report}, numbers: {numbers}")
+    log(f"report: {config.report}, numbers: {numbers}")
 
 
 @dataclasses.dataclass
@@ -198,7 +198,7 @@ def known_faces(subject: Subject) -> Path | None:
         path = Path(subject.sampler.origin["data_path"])
         if has_faces(path):
             return path
-        show(f"the faces it was trained on are no longer at {path}")
+        log(f"the faces it was trained on are no longer at {path}")
     default = TrainConfig.data_path
     return default if has_faces(default) else None
 
@@ -341,12 +341,12 @@ def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Sa
     """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
     not_measured = "whether samples look like their classes is not measured"
     if real.pack is None or real.path is None or real.of_others is None:
-        show(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
+        log(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
         return
     try:
         labels = labels_of(real.pack, real.path, True, lambda text: None)
     except DataError as error:
-        show(f"{not_measured}: {error}")
+        log(f"{not_measured}: {error}")
         return
     vocabulary = sampler.classes.vocabulary
     assert labels is not None  # they were wanted
@@ -356,10 +356,10 @@ def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Sa
     found = classification.measure(vocabulary, taught, others, (samples.faces.features, asked))
     result["classes"] = [dataclasses.asdict(column) for column in found]
     for column in found:
-        show(str(column))
+        log(str(column))
     if len(found) < len(vocabulary):
         left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
-        show(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
+        log(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
 
 
 @dataclasses.dataclass
@@ -411,12 +411,12 @@ def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result:
     }
     ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
     percentiles = " / ".join(map(str, found.ratios))
-    show(
+    log(
         f"distance to the nearest of all {len(seen):,} {what}, divided by that of {found.against}: {ratios} "
         f"(percentiles {percentiles}; copies are far below 1)"
     )
     if found.copied:
-        show("some samples are COPIES of such faces, or nearly: far nearer to them than new faces are")
+        log("some samples are COPIES of such faces, or nearly: far nearer to them than new faces are")
     return found
 
 
@@ -448,7 +448,7 @@ def discriminator_gap(
         found[kind] = logits(learnt.pack.pixels[some], of)
     found["samples"] = logits(samples, sampler.codes(seeds))
     result["discriminator"] = found
-    show(
+    log(
         f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
         f"those held out, {found['samples']:.2f} for samples",
     )

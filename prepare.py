@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from config import COLOURS, ConfigError, DataError
-from gan.command_line import command_line, show
+from gan.command_line import command_line, log
 from gan.data import cleaning, cleaning_report, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
 from gan.data.faces import RESERVE
@@ -42,7 +42,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
         raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
-    show(f"{len(pictures):,} pictures; inspecting them")
+    log(f"{len(pictures):,} pictures; inspecting them")
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
@@ -292,7 +292,7 @@ def guessed(
     from gan.device import choose_device  # here, because importing torch takes seconds
     from gan.quality import colours
 
-    classifier = colours.load(choose_device(None, say=lambda text: None))
+    classifier = colours.load(choose_device(None, log=lambda text: None))
     names = {cleaning.name_of(face): rows[i] for i, face in enumerate(candidates) if not face.kind}
     found: dict[str, dict[str, tuple[str, float]]] = {}
     for some in in_chunks(sorted(names), "guessing labels", " faces"):
@@ -306,7 +306,7 @@ def guessed(
     csv.writer(text, lineterminator="\n").writerows([["file", *config.labels], *lines])
     for column in config.labels:
         labelled = sum(bool(of[column][0]) for of in found.values())
-        show(f"{labelled:7,} of {len(found):,} faces have a label for {column} in {printable(str(config.out / FILE))}")
+        log(f"{labelled:7,} of {len(found):,} faces have a label for {column} in {printable(str(config.out / FILE))}")
     return found, text.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
 
 
@@ -317,7 +317,7 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int]) -> np.ndarray:
     from gan.device import choose_device
     from gan.quality import features, metrics
 
-    extractor = features.load("faces", choose_device(None, say=lambda text: None))
+    extractor = features.load("faces", choose_device(None, log=lambda text: None))
     found = torch.cat([extractor(pixels[some]) for some in in_chunks(rows, "comparing", " pictures")])
     return metrics.radii(found, cleaning.NEAREST).numpy()
 
@@ -339,18 +339,18 @@ def write_json(path: Path, content: object) -> None:
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
-        show(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+        log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
     if animated := result["counts"]["animated"]:
-        show(f"{animated:7,} animated        kept: their first picture")
+        log(f"{animated:7,} animated        kept: their first picture")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
-    show(f"{kept:7,} {done}; {config.report} shows what was found")
+    log(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
         if config.detect is None and not config.centre:
-            show(
+            log(
                 "        whole pictures were copied; if they are not cut-out faces yet: --detect=FILE, see docs/data.md"
             )
-        show(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
+        log(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
 
 
 if __name__ == "__main__":

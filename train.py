@@ -13,7 +13,7 @@ import torch
 
 from config import ConfigError, TrainConfig
 from gan import images, latent
-from gan.command_line import command_line, show
+from gan.command_line import command_line, log
 from gan.data.batches import Batches
 from gan.device import autocast, send
 from gan.files import as_word
@@ -190,7 +190,7 @@ def run_until_stopped(ready: Ready) -> None:
     for output in outputs:
         output.picture("faces", "Faces it learns from", examples, first)
     if first:
-        show(f"going on from step {first}, {first * config.batch_size:,} images seen")
+        log(f"going on from step {first}, {first * config.batch_size:,} images seen")
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, ready.batches, monitor, asked, ready.evaluator, ready.probe)
@@ -203,7 +203,7 @@ def run_until_stopped(ready: Ready) -> None:
             f"good: python train.py --resume={as_word(run.folder)}"
         ) from error
     if run.ranks.first:
-        monitor.say("\n".join(summary(run, state, monitor)))
+        monitor.log("\n".join(summary(run, state, monitor)))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def command_line(
     try:
         if {"--help", "-h"} & set(argv):
             if speaks:
-                show(help_text(config_type, program, shutil.get_terminal_size().columns))
+                log(help_text(config_type, program, shutil.get_terminal_size().columns))
             return
         typed = parse(config_type, argv)
         config = resolve(config_type, typed)
@@ -73,10 +73,10 @@ def command_line(
     except UserError as error:
         message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         if speaks:
-            show(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
+            log(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
         sys.exit(2)
     except KeyboardInterrupt:
-        show(f"{program}: interrupted", sys.stderr)
+        log(f"{program}: interrupted", sys.stderr)
         sys.exit(130)
 
 
@@ -268,7 +268,7 @@ def as_typed(value: Any) -> str:
     return text.removeprefix(f"{Path(__file__).resolve().parents[1].as_posix()}/")
 
 
-def show(text: str, stream: TextIO | None = None) -> None:
+def log(text: str, stream: TextIO | None = None) -> None:
     """Print a text. It is not an error if the reader has closed the pipe (`--help | head`)."""
     try:
         print(text, file=stream, flush=True)

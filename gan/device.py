@@ -40,12 +40,12 @@ contiguous_everywhere = False
 AMD_BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
 
 
-def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch.device:
+def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch.device:
     """Choose the device to work on; say in one line which, or what is missing if no GPU can be used.
 
     Args:
         gpu: True asks for a GPU, False forbids it, None takes the best available device.
-        say: receives the line.
+        log: receives the line.
 
     Returns:
         CUDA (NVIDIA, AMD), Apple's or Intel's GPU if torch finds one, otherwise the CPU.
@@ -58,24 +58,24 @@ def choose_device(gpu: bool | None, say: Callable[[str], None] = print) -> torch
     device = torch.device("cpu") if found is None or unfit else found
     nvidia = gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi")
     if unfit:
-        say(
+        log(
             f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
             "CPU; docs/install.md has the builds of torch for old GPUs, else update the driver"
         )
     elif nvidia and not torch.backends.cuda.is_built():
-        say(
+        log(
             f"torch {torch.__version__} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on "
             "with the CPU; docs/install.md has the builds that can"
         )
     elif nvidia:
-        say(
+        log(
             f"torch {torch.__version__} finds no NVIDIA GPU that it can use; using the CPU instead; if nvidia-smi "
             "shows one, its driver may be too old: docs/install.md says which build of torch it can run"
         )
     elif gpu and device.type == "cpu":
-        say(f"no GPU found by torch {torch.__version__}; using the CPU instead")
+        log(f"no GPU found by torch {torch.__version__}; using the CPU instead")
     else:
-        say(f"device: {describe(device)}")
+        log(f"device: {describe(device)}")
     if device.type == "cuda":
         forbid_system_memory()
     return device
@@ -251,10 +251,10 @@ def enough_memory(otherwise: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def skipping(what: str, say: Callable[[str], object] = print) -> Iterator[None]:
+def skipping(what: str, log: Callable[[str], object] = print) -> Iterator[None]:
     """Skip the rest of the block, between training steps, if memory runs out or an algorithm does not converge.
 
-    `say` is told that `what` was skipped, and why.
+    `log` is told that `what` was skipped, and why.
     """
     try:
         yield
@@ -262,7 +262,7 @@ def skipping(what: str, say: Callable[[str], object] = print) -> Iterator[None]:
         diverged = isinstance(error, LinAlgError)  # samples that are all alike are degenerate
         if not diverged and not out_of_memory(error):
             raise
-        say(f"{error if diverged else 'out of memory'}: {what} skipped, training continues")
+        log(f"{error if diverged else 'out of memory'}: {what} skipped, training continues")
 
 
 def out_of_memory(error: BaseException) -> bool:

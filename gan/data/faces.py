@@ -96,7 +96,7 @@ def open_pack(
     image_size: int,
     packs: Path = config.PACKS,
     num_workers: int | None = None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     channels: int = 3,
 ) -> Pack:
     """Open the pack of a data path, creating it first if needed, and delete packs not opened for 30 days.
@@ -113,12 +113,12 @@ def open_pack(
     shape = image_size, image_size, channels
     folder = packs / _key(files, image_size, channels)
     if not (folder / "pack.json").is_file():
-        _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, say)
+        _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, log)
     with contextlib.suppress(OSError):  # read-only
         os.utime(folder)  # opened now
     pack = _load(folder)
-    _describe(pack, data_path, say)
-    _delete_unused(packs, say)
+    _describe(pack, data_path, log)
+    _delete_unused(packs, log)
     return pack
 
 
@@ -133,25 +133,25 @@ def _load(folder: Path) -> Pack:
         ) from error
 
 
-def _describe(pack: Pack, data_path: Path, say: Callable[[str], None]) -> None:
+def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
     """Report the content of a pack, and how to remove duplicates and unreadable files."""
     n, size = pack.pixels.shape[:2]
     kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
-    say(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
+    log(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
     if pack.rejected:
-        say(
+        log(
             f"files rejected: {pack.rejected:,}; {pack.folder / 'rejected.txt'} names them and the reasons; if the "
             f"disk or the network was at fault, delete {pack.folder}, and the next run tries them again"
         )
     copies = n - len(np.unique(pack.hashes))  # by checksum, without reading pixels
     copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than the expected number of hash collisions
     if copied:
-        say(f"exact duplicates of other faces: {copies:,}")
+        log(f"exact duplicates of other faces: {copies:,}")
     if (pack.rejected or copied) and data_path.exists():
-        say(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
+        log(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
 
 
-def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
+def _delete_unused(packs: Path, log: Callable[[str], None]) -> None:
     """Delete packs not opened for 30 days and the remains of killed processes, and report the packs.
 
     A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever. A
@@ -174,7 +174,7 @@ def _delete_unused(packs: Path, say: Callable[[str], None]) -> None:
             size += content
     if deleted:
         what = "pack" if len(deleted) == 1 else "packs"
-        say(
+        log(
             f"deleted {len(deleted)} {what} that had not been opened for {UNUSED_DAYS} days, {size / 1e6:,.1f} MB: "
             f"{', '.join(deleted)}; the next run on those faces packs them again"
         )
@@ -291,7 +291,7 @@ class _PackedMeanwhileError(Exception):
 
 
 def _make_pack(
-    folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, say: Callable[[str], None]
+    folder: Path, data_path: Path, files: list[Listed], shape: Shape, workers: int, log: Callable[[str], None]
 ) -> None:
     """Decode files into the pack `folder`, atomically: it appears complete or not at all."""
     try:
@@ -300,7 +300,7 @@ def _make_pack(
         if data_path == SYNTHETIC:
             found = f"making {len(pictures):,} synthetic faces"
         need = len(pictures) * (math.prod(shape) + 4)
-        say(f"{found} into {need / 1e6:,.1f} MB in {folder}")
+        log(f"{found} into {need / 1e6:,.1f} MB in {folder}")
         folder.parent.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(folder.parent).free) < need + RESERVE:
             raise DataError(
@@ -308,7 +308,7 @@ def _make_pack(
                 f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
             )
         with replacing_folder(folder) as unfinished:
-            hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, say)
+            hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
             rejected += broken
             few = len(hashes) < 2
             list_of_rejected = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
@@ -347,7 +347,7 @@ def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listed: Path
 
 
 def _write_faces(
-    path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, say: Callable[[str], None]
+    path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, log: Callable[[str], None]
 ) -> tuple[list[int], list[Rejected]]:
     """Decode pictures into an .npy file. Return the crc32 of each face in it, and the rejected pictures."""
     hashes: list[int] = []
@@ -367,7 +367,7 @@ def _write_faces(
             bar.update(len(crcs) + len(broken))
             if bar.disable and time.monotonic() - said > 10:
                 said = time.monotonic()
-                say(f"packed {len(hashes):,} of {len(pictures):,}")
+                log(f"packed {len(hashes):,} of {len(pictures):,}")
         _write_header(out, len(hashes), shape)
     return hashes, rejected
 

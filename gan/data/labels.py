@@ -28,16 +28,16 @@ Labels = tuple[Vocabulary, np.ndarray]
 """The vocabulary, and the codes of each face of a pack, (N, K) int64; see `gan.classes`."""
 
 
-def labels_of(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Labels | None:
+def labels_of(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], None] = print) -> Labels | None:
     """Return the labels of a pack's faces; see `read` and `learned`."""
-    return learned(read(pack, data_path, wanted, say) or {}, np.arange(len(pack.hashes)), data_path, wanted, say)
+    return learned(read(pack, data_path, wanted, log) or {}, np.arange(len(pack.hashes)), data_path, wanted, log)
 
 
 Texts = dict[str, list[str]]
 """The class of each face as text, by name of the column; the text is empty if the class is unknown."""
 
 
-def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print) -> Texts | None:
+def read(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], None] = print) -> Texts | None:
     """Find the labels of a pack's faces.
 
     Args:
@@ -45,7 +45,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
         data_path: their source.
         wanted: None uses a labels.csv, or class folders if each has 50 faces or more; True also uses smaller folders,
             and the labels of synthetic faces and of torchvision datasets; False uses none.
-        say: called with a line of text about the labels.
+        log: called with a line of text about the labels.
 
     Raises:
         DataError: the labels cannot be read, or `wanted` is True and there are none.
@@ -57,9 +57,9 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
     if torchvision_data.is_dataset(data_path):
         return _of_torchvision(pack, data_path) if wanted else None
     if os.path.isfile(table := data_path / FILE):
-        found = texts_of(table, names_of(pack, data_path), say, bool(wanted))
+        found = texts_of(table, names_of(pack, data_path), log, bool(wanted))
     else:
-        found = _of_folders(pack, data_path, bool(wanted), say)
+        found = _of_folders(pack, data_path, bool(wanted), log)
     if found is not None:
         return found
     if wanted:
@@ -69,7 +69,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, say: Callable[[str], 
         )
     for folder in sorted(data_path.iterdir()) if data_path.is_dir() else ():
         if os.path.isfile(folder / FILE):
-            say(f"{printable(str(folder / FILE))} is used only with --data_path={printable(str(folder))}")
+            log(f"{printable(str(folder / FILE))} is used only with --data_path={printable(str(folder))}")
             break
     return None
 
@@ -90,7 +90,7 @@ def _of_torchvision(pack: Pack, data_path: Path) -> Texts:
 
 
 def learned(
-    texts: Texts, training: np.ndarray, data_path: Path, wanted: bool | None, say: Callable[[str], None] = print
+    texts: Texts, training: np.ndarray, data_path: Path, wanted: bool | None, log: Callable[[str], None] = print
 ) -> Labels | None:
     """Return the labels of the classes that enough training faces have, and report them.
 
@@ -109,16 +109,16 @@ def learned(
             shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
             more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
             said = f"fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
-            say(f"{column}: {shown}{more}: {said}")
+            log(f"{column}: {shown}{more}: {said}")
         if not classes:
-            say(f"{column}: no class is large enough; the column is ignored")
+            log(f"{column}: no class is large enough; the column is ignored")
             continue
         numbers = {name: code for code, name in enumerate(classes, 1)}
         vocabulary.append((column, *classes))
         codes.append(np.array([numbers.get(value, 0) for value in values], np.int64))
         of = f"{sum(sizes[name] for name in classes):,} of {len(training):,} faces have one"
         shown = ", ".join(map(printable, classes[:20])) + (", ..." if len(classes) > 20 else "")
-        say(f"learning {len(classes)} classes of {printable(column)} ({of}): {shown}; without: --noclasses")
+        log(f"learning {len(classes)} classes of {printable(column)} ({of}): {shown}; without: --noclasses")
     if vocabulary:
         return tuple(vocabulary), np.stack(codes, axis=1)
     if wanted:
@@ -137,7 +137,7 @@ def translated(labels: Labels, vocabulary: Vocabulary) -> np.ndarray:
     return found
 
 
-def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], None]) -> Texts | None:
+def _of_folders(pack: Pack, data_path: Path, wanted: bool, log: Callable[[str], None]) -> Texts | None:
     """Return the class folder of each face, the first folder below the data path, or None.
 
     Unless `wanted`, folders are used only if all faces lie in one, each has at least `LEAST` faces, there are at most
@@ -150,7 +150,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
     except DataError as error:
         if wanted:
             raise
-        say(f"no classes are learned: {error}")
+        log(f"no classes are learned: {error}")
         return None
     folders = _folders(names)
     sizes = Counter(folders)
@@ -161,7 +161,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
         below = Counter(_folders([name.partition("/")[2] for name in names]))
         if sizes and not outside and "" not in below and len(below) > 1 and min(below.values()) >= LEAST:
             only = printable(str(data_path / names[0].partition("/")[0]))
-            say(f"the folders of {only} are used as classes only with --data_path={only}")
+            log(f"the folders of {only} are used as classes only with --data_path={only}")
         return None
     least = min(sizes, key=lambda name: sizes[name])
     if outside:
@@ -172,7 +172,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, say: Callable[[str], 
         why = ""
     else:
         return {"class": folders}
-    say(f"the {len(sizes):,} folders of {source} are not used as classes{why}; --classes uses them")
+    log(f"the {len(sizes):,} folders of {source} are not used as classes{why}; --classes uses them")
     return None
 
 
@@ -182,7 +182,7 @@ def _folders(names: Sequence[str]) -> list[str]:
     return ["" if head.lower().endswith(".zip") else head for head in heads]
 
 
-def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wanted: bool = True) -> Texts | None:
+def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wanted: bool = True) -> Texts | None:
     """Read a labels.csv, which names a file by its path below the data path, or by its path inside a zip.
 
     A table without a column `file`, perhaps of another program, is an error; unless `wanted`, one of several columns is
@@ -199,7 +199,7 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
         raise DataError(f"{path} cannot be read: {error}; {expected}") from error
     columns = [name.strip() for name in head]
     if not wanted and len(columns) > 1 and "file" not in columns:
-        say(f"{path} has no column called file, so no labels are taken from it")
+        log(f"{path} has no column called file, so no labels are taken from it")
         return None
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
         raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
@@ -238,7 +238,7 @@ def texts_of(path: Path, names: Sequence[str], say: Callable[[str], None], wante
             f"{path.parent}, such as {printable(names[0])}"
         )
     if strays:
-        say(f"{path}: {len(strays):,} of {len(rows):,} files are not among the faces, such as {printable(strays[0])}")
+        log(f"{path}: {len(strays):,} of {len(rows):,} files are not among the faces, such as {printable(strays[0])}")
     return texts
 
 

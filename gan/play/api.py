@@ -43,7 +43,7 @@ class Generator:
         cls,
         checkpoint: str | Path = "released",
         gpu: bool | None = False,
-        say: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> Generator:
         """Load a generator.
 
@@ -52,13 +52,13 @@ class Generator:
                 a folder that `export.py --to=safetensors` wrote.
             gpu: whether to use the GPU; None picks the best available device. On a CPU, a seed always gives the same
                 face.
-            say: called with a line of text about the device.
+            log: called with a line of text about the device.
 
         Raises:
             CheckpointError: the checkpoint cannot be read.
         """
         path = RELEASED if str(checkpoint) == "released" and not Path(checkpoint).exists() else Path(checkpoint)
-        return cls(sampling.load(path, choose_device(gpu, say)))
+        return cls(sampling.load(path, choose_device(gpu, log)))
 
     def latents(self, faces: Sequence[Face], truncation: float = 1.0) -> Tensor:
         """Return the latents (N, nz) of faces, on the CPU; `truncation` applies only to faces given as seeds.

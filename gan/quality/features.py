@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 
 from config import DAMAGE, ENCODER, CheckpointError, ConfigError
 from gan import checkpoint, device, imagenet
-from gan.command_line import show
+from gan.command_line import log
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
@@ -108,7 +108,7 @@ def measuring(on: torch.device, kind: str | None = None) -> Extractor:
     except ConfigError as error:
         if kind is not None:
             raise
-        show(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
+        log(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
         made = load("faces", on)
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from config import CheckpointError
 from gan import checkpoint
-from gan.command_line import show
+from gan.command_line import log
 from gan.quality import evaluation, sampling
 from gan.quality.evaluation import RealStatistics
 from gan.quality.features import Extractor
@@ -62,7 +62,7 @@ def of_checkpoints(run: Path, extractor: Extractor, reals: RealStatistics, seeds
         try:
             other = sampling.load(path, extractor.device)
         except CheckpointError as error:
-            show(f"left out: {error}")
+            log(f"left out: {error}")
             continue
         if other.images_seen in points or other.images_seen <= 0:
             continue
@@ -70,7 +70,7 @@ def of_checkpoints(run: Path, extractor: Extractor, reals: RealStatistics, seeds
             faces = evaluation.face_set(other.faces(seeds), extractor, extractor.damage, len(seeds), bar.update)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **reals.measure(faces)}
         shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
-        show(f"{path.name}: {other.images_seen:,} images seen, {shown} ({len(seeds):,} samples)")
+        log(f"{path.name}: {other.images_seen:,} images seen, {shown} ({len(seeds):,} samples)")
     return [points[seen] for seen in sorted(points)]
 
 

@@ -57,7 +57,7 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
     if not (now or state.finished) or not state.is_finite():
         return {}
     since, found = time.perf_counter(), dict[str, float]()
-    with skipping(f"measurement at {seen:,} images", monitor.say):
+    with skipping(f"measurement at {seen:,} images", monitor.log):
         if not (state.finished and evaluated_last(config, evaluator)):
             times = evaluator.least, evaluator.cost  # to know the cost may itself take seconds
             if not all(monitor.may_measure(seconds()) for seconds in times):
@@ -81,7 +81,7 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
     seen = state.step * run.config.batch_size
-    monitor.say(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
+    monitor.log(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if not best:
         return
     evaluation = {"features": evaluator.extractor.name, **found}  # what made it the best
@@ -89,7 +89,7 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
         run.save(state, monitor.seconds, run.folder / "best.pt", evaluation=evaluation)
     except CheckpointError as error:
         evaluator.best = before  # best.pt still holds this one
-        monitor.say(f"{error}; training goes on, the last good file stays")
+        monitor.log(f"{error}; training goes on, the last good file stays")
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
@@ -101,7 +101,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     if not run.config.plot_every:
         return
     since, pixels = time.perf_counter(), None
-    with skipping(f"preview of step {state.step}", monitor.say):
+    with skipping(f"preview of step {state.step}", monitor.log):
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):
             faces, codes = samples(run, average, *run.classes.previews())
@@ -154,7 +154,7 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     Raises:
         CheckpointError: the last save of a run failed. The message says where else the state was saved.
     """
-    with skipping("the averaged generator's new BatchNorm statistics", monitor.say):
+    with skipping("the averaged generator's new BatchNorm statistics", monitor.log):
         averaged(run, state)
     lost = None
     try:
@@ -168,10 +168,10 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
         if ending:
             run.rescue(state, monitor.seconds, error)
         kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
-        monitor.say(f"{error}; training goes on, {kept}")
+        monitor.log(f"{error}; training goes on, {kept}")
         return False
     if lost is not None:
-        monitor.say(f"{lost}; {run.latest} is good")
+        monitor.log(f"{lost}; {run.latest} is good")
     return True
 
 
@@ -183,6 +183,6 @@ def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
     try:
         images.save_film(previews, film)
     except OSError as error:
-        monitor.say(
+        monitor.log(
             f"could not make {film}: {error}; to try again: python generate.py --timelapse={as_word(film.parent)}"
         )

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, TrainConfig
 from gan import latent
-from gan.command_line import show
+from gan.command_line import log
 from gan.data.faces import Pack
 from gan.device import describe, free_memory
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE
@@ -84,10 +84,10 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device) -> np.
                 pack, training, held_out, share, extractor, looked_at, whole if known else None
             )
     except TimeoutError:
-        show("selecting faces would take more than a tenth of the budget: all are used")
+        log("selecting faces would take more than a tenth of the budget: all are used")
         return None
     which = "that look most whole" if known else "that are most like the rest"
-    show(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
+    log(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
     return chosen
 
 
@@ -111,7 +111,7 @@ def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool |
     if config.whole is None:
         own["whole"] = float(bool(known()))
         if own["whole"]:
-            show("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
+            log("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
     return dataclasses.replace(config, **own)
 
 
@@ -129,13 +129,13 @@ def suited(
     if few and config.init is not None and config.preset == "default":
         other = OTHER_STYLE if config.init == RELEASED and known() is False else {}
         if other.keys() - typed.keys():
-            show("these faces are in another style than the released generator's, which it learns at higher rates")
+            log("these faces are in another style than the released generator's, which it learns at higher rates")
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        show(f"{faces:,} faces are few; the discriminator may memorise them; chosen: {options}")
+        log(f"{faces:,} faces are few; the discriminator may memorise them; chosen: {options}")
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
-        show(
+        log(
             f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
             f"which has seen many, gives better ones: --init=released{'' if config.budget else ' --budget=10'}"
         )
@@ -168,7 +168,7 @@ def planned(
     options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
     # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
     counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
-    show(
+    log(
         f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
         f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"
         f"{f'; expect {chosen.plan.expect}' if counted else ''}"
@@ -208,5 +208,5 @@ def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, fac
     saved = plan.compile_pays(config, machine, images)
     free_memory(machine.device)  # used by the networks that were measured
     if saved is not None:
-        show(f"the networks are compiled: {saved}")
+        log(f"the networks are compiled: {saved}")
     return saved is not None

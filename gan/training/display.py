@@ -7,7 +7,7 @@ import dataclasses
 
 from config import CheckpointError, TrainConfig
 from gan import checkpoint
-from gan.command_line import show
+from gan.command_line import log
 from gan.files import as_word
 from gan.images import PREVIEWS, load_picture
 from gan.training.run import Run, TrainingState
@@ -27,7 +27,7 @@ def opened_outputs(run: Run) -> list[Output]:
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
         page, where = visdom_page.open_page(config.vis_server, env, name, options)
-        show(where)
+        log(where)
         if page is not None:
             outputs.append(page)
     if last := max(run.samples.glob(PREVIEWS), default=None):
@@ -37,7 +37,7 @@ def opened_outputs(run: Run) -> list[Output]:
                 output.picture("samples", f"Samples of step {step:,}, before the run was resumed", grid, step)
     if config.tensorboard:  # which has the earlier samples
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
-        show(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
+        log(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
     return outputs
 
 

@@ -41,7 +41,7 @@ class RollBack:
         state.load(ranks.broadcast(checkpoint.load(run.latest) if ranks.first else {}), run.latest)
         state.cycle, state.retries = cycle, retries
         self.monitor.rewind(state.step)
-        self.monitor.say(
+        self.monitor.log(
             f"the loss was not a number at step {self.failed}: back to step {state.step}, attempt {self.attempts} of "
             f"{RETRIES} with other random numbers"
         )

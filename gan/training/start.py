@@ -27,7 +27,7 @@ from config import (
 )
 from gan import book_weights, checkpoint, latent
 from gan.classes import NONE, Classes
-from gan.command_line import show
+from gan.command_line import log
 from gan.data import labels, torchvision_data
 from gan.data.batches import Batches
 from gan.data.faces import has_faces, open_pack
@@ -100,7 +100,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             setup, faces = settle(config, typed, source, ranks, steps, since)
         setup = ranks.broadcast(setup)
         assert setup is not None, "the first process has settled it"
-        device = choose_device(setup.config.gpu, say=lambda text: None)
+        device = choose_device(setup.config.gpu, log=lambda text: None)
         with in_words(setup.config, device):
             ranks.agree(device)
             with ranks.in_turn():
@@ -112,7 +112,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
                 again = f"python train.py --resume={as_word(source or run.folder)} {extension(run.config)}"
-                show(f"this run has finished; to go on: {again}")
+                log(f"this run has finished; to go on: {again}")
                 yield None
                 return
             evaluator = open_evaluator(run, state, faces, setup.source) if ranks.first else None
@@ -120,7 +120,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             if ranks.first and setup.new:
                 run.folder = locked.enter_context(session.run_lock(run.folder, True, run.config.run is not None))
                 if run.folder != setup.folder:  # another process started a run in the same second
-                    show(f"run: {run.folder}")
+                    log(f"run: {run.folder}")
                 if setup.source is not None and setup.content is not None:
                     session.branch(setup.source, setup.content, run.folder, run.samples)
             if ranks.first:
@@ -144,14 +144,14 @@ def settle(
         since: `time.perf_counter()` when the run's budget began.
     """
     config, content, folder = looked_up(config, typed, source)
-    device = choose_device(config.gpu, show)
+    device = choose_device(config.gpu, log)
     ranks.check(config, device)
     with in_words(config, device):
         faces, before = open_faces(config), dict[str, Any]()
         if content is None:
-            texts = labels.read(faces.pack, config.data_path, config.classes, show) or {}
+            texts = labels.read(faces.pack, config.data_path, config.classes, log) or {}
             faces = dataclasses.replace(faces, chosen=choices.select_faces(config, faces, device))
-            learned = labels.learned(texts, faces.training, config.data_path, config.classes, show)
+            learned = labels.learned(texts, faces.training, config.data_path, config.classes, log)
             vocabulary, codes = learned or ((), None)
             config = dataclasses.replace(config, vocabulary=vocabulary)
             faces = dataclasses.replace(faces, codes=codes)
@@ -195,7 +195,7 @@ def looked_up(
         if config.init or config.netg_path or config.netd_path:
             config = starting_from(config, typed)
         if "data_path" not in typed and not has_faces(config.data_path):
-            show(
+            log(
                 f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
                 "python train.py --data_path=FOLDER"
             )
@@ -290,7 +290,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
 def open_faces(config: TrainConfig) -> Faces:
     """Open the faces, packing them first if needed, and split them into training and held-out faces."""
     size, channels = config.image_size, config.channels
-    pack = open_pack(config.data_path, size, num_workers=config.num_workers, say=show, channels=channels)
+    pack = open_pack(config.data_path, size, num_workers=config.num_workers, log=log, channels=channels)
     return Faces(pack, *pack.split(config.holdout))
 
 
@@ -344,7 +344,7 @@ def open_batches(run: Run, faces: Faces) -> Batches:
     processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
     held_out = f"{len(faces.all_held_out):,} held out"
     preset = "" if config.preset == "default" else f"; preset {config.preset}"
-    show(f"{n:,} faces to train on, {held_out}; {run.precision}{preset}; run: {run.folder}{processes}")
+    log(f"{n:,} faces to train on, {held_out}; {run.precision}{preset}; run: {run.folder}{processes}")
     part = ranks.part(config.batch_size)
     return Batches(
         faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part, faces.codes

@@ -64,7 +64,7 @@ class Monitor:
         self.curves = Curves()
         self.diagnosis: Diagnosis | None = None
         self.kind_said, self.kind_said_at, self.diagnosed_at, self.over = "early", -math.inf, -math.inf, False
-        self.log = None if run is None else run / "log.jsonl"
+        self.log_file = None if run is None else run / "log.jsonl"
         self.unwritten = list[str]()  # rows that the disk had no room for; they are written with the next one
         self.started = time.perf_counter() - seconds
         self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
@@ -73,18 +73,18 @@ class Monitor:
         self.opened = time.perf_counter()
         self.status = "training started; first numbers after 50 steps"
         self.said = 0.0
-        watched = self.log is not None and is_watched(sys.stderr)
+        watched = self.log_file is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
-        if self.log is not None and self.log.is_file():
-            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if self.log_file is not None and self.log_file.is_file():
+            for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
                 if _step_of(line) <= step:
                     self._hand_over(json.loads(line))
 
     def rewind(self, step: int) -> None:
         """Drop everything after `step`: rows of the log, and values collected since the last row."""
-        if self.log is not None:
-            self._cut(self.log, step)
+        if self.log_file is not None:
+            self._cut(self.log_file, step)
             self.unwritten = [row for row in self.unwritten if _step_of(row) <= step]
         self.curves.rewind(step)
         self.logits.clear()
@@ -99,13 +99,13 @@ class Monitor:
             try:
                 write_text(log, kept)
             except OSError as error:
-                self.say(f"could not write {log}: {error}; training goes on, free some disk space")
+                self.log(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _hand_over(self, row: Mapping[str, float]) -> None:
         self.curves.add(row)
         for output in self.outputs:
             for line in output.row(row):
-                self.say(line)
+                self.log(line)
 
     def _start_row(self, step: int) -> None:
         self.notes: dict[str, float] = {}
@@ -144,7 +144,7 @@ class Monitor:
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.say(f"a {what} took {took / 60:.0f} minutes; the computer probably slept; not counted")
+        self.log(f"a {what} took {took / 60:.0f} minutes; the computer probably slept; not counted")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -183,8 +183,8 @@ class Monitor:
             rate = (images_seen / step) * (step - self.row_step) / elapsed
             row |= {"images_per_second": round(rate, 2), "data_wait": round(self.data_seconds / elapsed, 4)}
             self._show(row, rate)
-        if self.log is not None:
-            self._write(self.log, row)
+        if self.log_file is not None:
+            self._write(self.log_file, row)
         if self.outputs and self.logits:
             real, fake = (torch.cat(kind).cpu().numpy() for kind in zip(*self.logits, strict=True))
             for output in self.outputs:
@@ -206,7 +206,7 @@ class Monitor:
         late = self.diagnosed_at >= self.kind_said_at + SAID_SECONDS
         if self.diagnosis.kind != self.kind_said and late and not self.over:
             self.kind_said, self.kind_said_at = self.diagnosis.kind, self.diagnosed_at
-            self.say(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
+            self.log(coloured(f"{self.diagnosis.short}: {self.diagnosis.text}", self.diagnosis.trouble, sys.stdout))
 
     def _write(self, log: Path, row: Mapping[str, float]) -> None:
         size = None
@@ -220,7 +220,7 @@ class Monitor:
             with contextlib.suppress(OSError):
                 if size is not None:
                     os.truncate(log, size)  # a partly written row would corrupt the next one
-            self.say(f"could not write {log}: {error}; training goes on, free some disk space")
+            self.log(f"could not write {log}: {error}; training goes on, free some disk space")
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, epochs = int(row["images_seen"]), self.config.epochs
@@ -246,11 +246,11 @@ class Monitor:
             with contextlib.suppress(OSError, ValueError):  # the terminal may not tell
                 columns = os.get_terminal_size(sys.stderr.fileno()).columns or columns
             self.live.set_description_str(fitting(parts, columns))
-        elif self.log is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
+        elif self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             self._print(self.status, sys.stderr)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print a line for the user above the status line."""
         with tqdm.external_write_mode():
             self._print(text, sys.stdout)
@@ -298,19 +298,19 @@ class Monitor:
         try:
             images.save_picture(grid, path)
         except OSError as error:
-            self.say(f"could not write {path}: {error}; training goes on, free some disk space")
+            self.log(f"could not write {path}: {error}; training goes on, free some disk space")
         self.side_seconds += self.awake("preview", time.perf_counter() - since)
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
         """End the status line, or print it once more if it is not live, and close the outputs."""
-        if self.live.disable and self.log is not None:
+        if self.live.disable and self.log_file is not None:
             self._print(self.status, sys.stderr)
         self.live.close()
         self.update_diagnosis(self.row_step)
         for output in self.outputs:
             for line in output.close():
-                self.say(line)
+                self.log(line)
 
 
 LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")

@@ -196,7 +196,7 @@ class Colour(nn.Module):
 @pytest.fixture
 def pack(tmp_path: Path, make_faces: Callable[..., list[Path]]) -> Pack:
     make_faces(tmp_path / "faces", 80, size=32)
-    return open_pack(tmp_path / "faces", 32, tmp_path / "packs", say=lambda line: None)
+    return open_pack(tmp_path / "faces", 32, tmp_path / "packs", log=lambda line: None)
 
 
 MODEL = ModelConfig(arch="dcgan", image_size=32, nz=4, ngf=8, ndf=8)

@@ -329,8 +329,8 @@ def test_zip_and_folder_of_zips(tmp_path: Path) -> None:
 def test_previews_of_runs_are_no_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.png", "1.png", "checkpoints/a/samples/step-00000000.png", "more/checkpoints/2.png")
     monkeypatch.chdir(tmp_path)
-    assert len(open_pack(Path(), SIZE, tmp_path / "packs", say=silent).pixels) == 3
-    assert len(open_pack(tmp_path, SIZE, tmp_path / "packs", say=silent).pixels) == 3
+    assert len(open_pack(Path(), SIZE, tmp_path / "packs", log=silent).pixels) == 3
+    assert len(open_pack(tmp_path, SIZE, tmp_path / "packs", log=silent).pixels) == 3
 
 
 def test_hidden_files_and_what_macos_adds_are_skipped(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
     secret.write_bytes(content)
 
     said: list[str] = []
-    pack = packed(data, say=said.append)
+    pack = packed(data, log=said.append)
     assert [face.tobytes() for face in pack.pixels] == [random_picture(seed).tobytes() for seed in (0, 1, 8, 2, 3)]
     assert pack.hashes.tolist() == [zlib.crc32(face.tobytes()) for face in pack.pixels]
     assert (pack.folder / "faces.npy").stat().st_size == 128 + 5 * SIZE * SIZE * 3
@@ -418,7 +418,7 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
     assert "0 MB" in reasons["q.zip/big.bmp"]
     assert all(reasons.values())
     for again in (said, said[:0]):
-        packed(data, say=again.append)
+        packed(data, log=again.append)
         assert f"{len(expected)}; {pack.folder / 'rejected.txt'}" in again[-2]
         assert f"python prepare.py {data} --out=FOLDER" in again[-1]
 
@@ -451,10 +451,10 @@ def test_no_list_where_nothing_was_rejected(tmp_path: Path) -> None:
     }
 
 
-def refused(data_path: Path, say: Callable[[str], None] = silent) -> str:
+def refused(data_path: Path, log: Callable[[str], None] = silent) -> str:
     """The message of the DataError that a data path earns: one line, which leaves no pack behind."""
     with pytest.raises(DataError) as caught:
-        packed(data_path, say=say)
+        packed(data_path, log=log)
     packs = data_path.parent / "packs"
     assert not packs.is_dir() or not [path for path in packs.iterdir() if path.is_dir()]
     message = str(caught.value)
@@ -496,7 +496,7 @@ def test_one_face(tmp_path: Path) -> None:
 
 def test_synthetic_faces_are_packed_by_their_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces.synthetic, "FACES", 5)
-    pack = open_pack(SYNTHETIC, 16, tmp_path, num_workers=1, say=silent)
+    pack = open_pack(SYNTHETIC, 16, tmp_path, num_workers=1, log=silent)
     expected = [faces.synthetic.draw(seed, 16)[0] for seed in range(5)]
     np.testing.assert_array_equal(pack.pixels, expected)
 
@@ -593,7 +593,7 @@ def test_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     need = 2 * (SIZE * SIZE * 3 + 4) + faces.RESERVE
     said: list[str] = []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=need - 1))
-    message = refused(data, say=said.append)
+    message = refused(data, log=said.append)
     assert "no room" in message
     assert "67 MB free" in message
     assert "67 MB needed" in message
@@ -657,7 +657,7 @@ def test_a_pack_is_found_again_and_nothing_read(tmp_path: Path, monkeypatch: pyt
     data = put(tmp_path / "data", "0.png", "1.png")
     in_zip(data, "a.zip", "0.png")
     said: list[str] = []
-    first = packed(data, say=said.append)
+    first = packed(data, log=said.append)
     assert len(said) == 4  # what was found, the pack, a copy, and what to do about that
     assert f"found 3 pictures in {data}" in said[0]
     assert "0.0 MB" in said[0]
@@ -670,7 +670,7 @@ def test_a_pack_is_found_again_and_nothing_read(tmp_path: Path, monkeypatch: pyt
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     before = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
     monkeypatch.setattr(faces, "_make_pack", None)
-    again = packed(data, say=said.append)
+    again = packed(data, log=said.append)
     assert again.folder == first.folder
     assert again.digest == first.digest
     assert {path: path.stat().st_mtime_ns for path in first.folder.iterdir()} == before
@@ -765,7 +765,7 @@ def test_progress_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(faces, "tqdm", Bar)
     data = put(tmp_path / "data", *(f"{i}.png" for i in range(7)))
     (data / "7.png").write_bytes(b"broken")
-    pack = packed(data, say=said.append)
+    pack = packed(data, log=said.append)
     assert [line for line in said if line.startswith("packed")] == ["packed 3 of 8", "packed 6 of 8"]
     assert f"7 faces of {SIZE}x{SIZE} pixels from {data}, packed in {pack.folder}" in said
     assert updates == [1] * 8
@@ -947,14 +947,14 @@ def test_packs_not_opened_for_a_month_are_deleted_and_it_is_said(tmp_path: Path)
     del first, second  # nobody uses them any more
     other.mkdir()
     os.utime(other, (0, 0))
-    pack = packed(three, say=said.append)
+    pack = packed(three, log=said.append)
     assert sorted(path.name for path in old.parent.iterdir()) == sorted([young.name, pack.folder.name, "0-kept"])
     (told,) = [line for line in said if "deleted" in line]
     assert told.startswith("deleted 1 pack that had not been opened for 30 days, ")
     assert old.name in told
     assert str(one) in told
     said.clear()
-    packed(three, say=said.append)
+    packed(three, log=said.append)
     assert not [line for line in said if "deleted" in line]
 
 

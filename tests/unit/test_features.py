@@ -81,7 +81,7 @@ def test_grey_faces_and_other_sizes_have_features_too(encoder: Extractor, faces:
 @pytest.fixture
 def pack(tmp_path: Path, make_faces: Callable[..., list[Path]]) -> Pack:
     make_faces(tmp_path / "faces", 10, size=32)
-    return open_pack(tmp_path / "faces", 32, tmp_path / "packs", say=lambda line: None)
+    return open_pack(tmp_path / "faces", 32, tmp_path / "packs", log=lambda line: None)
 
 
 class Counting:

@@ -83,7 +83,7 @@ def test_a_pack_of_the_first_version_is_read_and_none_is_made(tmp_path: Path, mo
     (old,) = (FILES / "packs").iterdir()
     shutil.copytree(FILES / "packs", tmp_path / "packs")
     said = list[str]()
-    pack = open_pack(Path("few.zip"), 32, Path("packs"), say=said.append)
+    pack = open_pack(Path("few.zip"), 32, Path("packs"), log=said.append)
     assert said == [f"5 faces of 32x32 pixels from few.zip, packed in {Path('packs') / old.name}"]
     assert (pack.digest, PACK_VERSION) == ("c44d4c6c78e9da3c", 1)
     np.testing.assert_array_equal(pack.pixels, np.load(old / "faces.npy"))
@@ -98,7 +98,7 @@ def test_faces_whose_pack_is_of_another_version_are_packed_anew(
     os.utime("few.zip", ns=(MOMENT, MOMENT))
     shutil.copytree(FILES / "packs", tmp_path / "packs")
     said = list[str]()
-    pack = open_pack(Path("few.zip"), 32, Path("packs"), num_workers=1, say=said.append)
+    pack = open_pack(Path("few.zip"), 32, Path("packs"), num_workers=1, log=said.append)
     assert said[0].startswith("found 5 pictures in few.zip; packing them into")
     assert len(pack.pixels) == 5
 

@@ -26,9 +26,9 @@ def put(folder: Path, *names: str) -> None:
 
 
 def found(folder: Path, wanted: bool | None = None, said: list[str] | None = None) -> Labels | None:
-    say: Callable[[str], None] = (said if said is not None else []).append
-    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, say=lambda text: None)
-    return labels_of(pack, folder, wanted, say)
+    log: Callable[[str], None] = (said if said is not None else []).append
+    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, log=lambda text: None)
+    return labels_of(pack, folder, wanted, log)
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_only_small_classes_are_none(folder: Path) -> None:
 
 def test_synthetic_faces_have_labels_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic, "FACES", 200)
-    pack = open_pack(SYNTHETIC, SIZE, tmp_path, num_workers=1, say=lambda text: None)
+    pack = open_pack(SYNTHETIC, SIZE, tmp_path, num_workers=1, log=lambda text: None)
     assert labels_of(pack, SYNTHETIC, None) is None
     of = labels_of(pack, SYNTHETIC, True, lambda text: None)
     assert of is not None
@@ -231,7 +231,7 @@ def test_synthetic_faces_have_labels_where_they_are_asked_for(tmp_path: Path, mo
 
 
 def test_pictures_that_changed_while_they_were_packed_shift_no_label(folder: Path) -> None:
-    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, say=lambda text: None)
+    pack = open_pack(folder, SIZE, folder.parent / "packs", num_workers=1, log=lambda text: None)
     table(folder, full())
     (folder / "a.png").rename(folder / "z.png")
     with pytest.raises(DataError, match=r"have changed while they were packed; run the same command again$"):
@@ -241,7 +241,7 @@ def test_pictures_that_changed_while_they_were_packed_shift_no_label(folder: Pat
 def test_class_folders_that_changed_while_they_were_packed_are_not_used_and_said(tmp_path: Path) -> None:
     folder, said = tmp_path / "faces", list[str]()
     put(folder, *(f"{kind}/{i}.png" for kind in ("a", "b") for i in range(LEAST)))
-    pack = open_pack(folder, SIZE, tmp_path / "packs", num_workers=1, say=lambda text: None)
+    pack = open_pack(folder, SIZE, tmp_path / "packs", num_workers=1, log=lambda text: None)
     (folder / "a/0.png").rename(folder / "b/a.png")
     assert labels_of(pack, folder, None, said.append) is None
     assert said == [

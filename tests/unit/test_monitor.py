@@ -169,7 +169,7 @@ def test_nobody_there_to_read_what_it_says_does_not_end_a_run(
     with monkeypatch.context() as patched:
         for name in ("stdout", "stderr"):
             patched.setattr(sys, name, gone)
-        watch.say("something")
+        watch.log("something")
         clock.now += QUIET_SECONDS
         assert step(watch, 1)
         watch.close()
@@ -511,7 +511,7 @@ def test_terminal_has_one_line_that_changes(
         for number in (1, 2):
             clock.now += 1.0
             step(watch, number)
-        watch.say("a line above")
+        watch.log("a line above")
     shown = re.sub(r"\x1b\[\w", "", terminal.getvalue())
     assert shown.count("\n") == 1
     assert "\repoch 1/10  64 images" in shown
