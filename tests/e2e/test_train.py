@@ -337,7 +337,7 @@ def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
     told = run_here("train.py", *words, "--run=b", "--max_epoch=1", cwd=again)
     assert told.returncode == 0, told.stderr
     options = " ".join(f"--{name}={value}" for name, value in FEW.items())
-    assert f"75 faces are few; the discriminator may memorise them; chosen: {options}\n" in told.stdout
+    assert f"75 faces are a small data set; the discriminator may memorise it; chosen: {options}\n" in told.stdout
     assert run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=again).returncode == 0
     assert run_here("train.py", *words, "--run=c", "--max_epoch=2", cwd=again).returncode == 0
 
@@ -358,8 +358,8 @@ def test_the_released_generator_learns_another_style_at_higher_rates(
     words = ["--init=released", "--data_path=own", "--run=a", "--nogpu", "--precision=fp32", "--max_epoch=1"]
     done = run_here("train.py", *words)
     assert done.returncode == 0, done.stderr
-    assert "in another style than the released generator's, which it learns at higher rates\n" in done.stdout
-    assert "60 faces are few; the discriminator may memorise them; chosen: --lr1=0.002 --lr2" in done.stdout
+    assert "higher learning rates" in done.stdout
+    assert "60 faces are a small data set; the discriminator may memorise it; chosen: --lr1=0.002 --lr2" in done.stdout
     config = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
     assert (config["lr1"], config["lr2"], config["whole"]) == (2e-3, 2e-3, 0)
 

@@ -195,7 +195,7 @@ def test_a_pack_that_is_changed_under_a_run_ends_it_at_its_last_save(
             file.seek(5000)
             file.write(bytes(100_000))
     assert run.end() == 2
-    assert "is not what was packed any more" in run.said.splitlines()[-1]
+    assert "was truncated or modified since it was packed" in run.said.splitlines()[-1]
     shutil.rmtree(run.pack)
     ended_alike(run, WORDS)
 

@@ -184,9 +184,9 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys:
     assert chosen(**released, known=False) == {**FEW, **OTHER_STYLE}
     assert chosen(**released, known=False, lr1=1e-4)["lr2"] == OTHER_STYLE["lr2"] > TrainConfig.lr2
     assert "lr1" not in chosen(**released, known=False, lr1=1e-4)
-    assert "in another style" in capsys.readouterr().out
+    assert "higher learning rates" in capsys.readouterr().out
     assert not chosen(**released, known=False, lr1=1e-4, lr2=1e-4).keys() & OTHER_STYLE.keys()
-    assert "in another style" not in capsys.readouterr().out
+    assert "higher learning rates" not in capsys.readouterr().out
     assert chosen(FEW_FACES + 1, **released, known=False) == {}
 
 
