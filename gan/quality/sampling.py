@@ -169,17 +169,17 @@ class Sampler:
         self, items: Sequence[int], work: Callable[[list[int]], T], progress: Callable[[int], object] = lambda n: None
     ) -> Iterator[T]:
         """Apply `work` to items in batches; the batch size is halved if one does not fit in memory."""
-        start = 0
+        start, batch = 0, self.batch
         while start < len(items):
-            some = list(items[start : start + self.batch])
-            padded = some + some[-1:] * (self.batch - len(some))
+            some = list(items[start : start + batch])
+            padded = some + some[-1:] * (batch - len(some))
             try:
                 with torch.no_grad(), device.autocast(self.device, self.precision):
                     result = work(padded)
             except (RuntimeError, MemoryError) as error:
-                if not device.out_of_memory(error) or self.batch == 1:
+                if not device.out_of_memory(error) or batch == 1:
                     raise
-                self.batch //= 2
+                batch //= 2
                 continue
             start += len(some)
             progress(len(some))
