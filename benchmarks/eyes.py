@@ -7,14 +7,14 @@ samples of seeds that it was not fitted to: the share of pairs of a broken and a
 and for each generator by itself; 0.5 is chance. The regression fitted to all goes to `checkpoints/eyes.pt`.
 
 The file that comes with the program cannot be made again: it was fitted to 3,200 samples of sixteen generators, eight
-of which were not kept. The others were released, and are in the history of `checkpoints/anime-faces-96.pt`.
+of which were not kept. The others were released, and are in the history of `checkpoints/anime-faces-96.pt`; all but
+the last are named in looks.csv by the SHA-256 of their files, and read at commit e7decab.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -47,13 +47,14 @@ def main() -> None:
     sees = eyes.Eyes(encoder, torch.zeros(()), torch.zeros(())).to(on)
     generators, seeds, broken, rows = list[str](), list[int](), list[float](), list[Tensor]()
     for path in options.checkpoints:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        sampler = sampling.load(path, on)
+        digest = sampler.digest[:8]
         if not (cells := said.get(digest)):
             parser.error(f"{path} ({digest}): {look.ANSWERS.name} has no look at it; there are {', '.join(said)}")
         generators += [digest] * len(cells)
         seeds += cells
         broken += cells.values()
-        rows.append(views(sees, np.concatenate(list(sampling.load(path, on).faces(list(cells))))))
+        rows.append(views(sees, np.concatenate(list(sampler.faces(list(cells))))))
     seen, wanted = torch.cat(rows, 1).double(), torch.tensor(broken).double()  # (VIEWS, N, F) and (N,)
 
     made, part, guesses = np.array(generators), np.array(seeds) % PARTS, np.zeros(len(seeds))

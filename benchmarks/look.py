@@ -45,7 +45,7 @@ ENLARGED = 192
 REAL, PLANTED = "real", "planted: "
 
 ANSWERS = Path(__file__).with_name("looks.csv")
-"""Every answer so far: the pair of looks, what the cell is (for a generator, its file's digest), which one, 0 or 1."""
+"""Every answer so far: the pair of looks, what the cell is (for a generator, its digest), which one, 0 or 1."""
 
 TAKEN = ANSWERS.with_name("taken.csv")
 """The answers to the other question: 1 means taken for real."""

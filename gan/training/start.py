@@ -111,8 +111,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             state, seconds = open_state(run, typed, setup)
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
-                again = f"python train.py --resume={as_word(source or run.folder)} {extension(run.config)}"
-                log(f"this run has finished; to go on: {again}")
+                again = as_word(source if source is not None and setup.new else run.folder)
+                log(f"this run has finished; to go on: python train.py --resume={again} {extension(run.config)}")
                 yield None
                 return
             evaluator = open_evaluator(run, state, faces, setup.source) if ranks.first else None

@@ -70,7 +70,7 @@ def put_zip(path: Path, members: dict[str, bytes]) -> Path:
 
 def packed(folder: Path, size: int = SIZE, **options: object) -> Pack:
     """The pack of a folder, kept beside it."""
-    return open_pack(folder, size, folder.parent / "packs", **{"num_workers": 1, "say": silent, **options})  # pyright: ignore[reportArgumentType]
+    return open_pack(folder, size, folder.parent / "packs", **{"num_workers": 1, "log": silent, **options})  # pyright: ignore[reportArgumentType]
 
 
 def one_face(folder: Path, data: bytes, size: int = SIZE, name: str = "a.png") -> np.ndarray:

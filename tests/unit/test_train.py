@@ -253,9 +253,9 @@ def test_who_takes_up_a_single_checkpoint_is_alone_too(tmp_path: Path) -> None:
 def test_a_branch_is_what_the_run_was_and_if_it_cannot_be_copied_nothing_is_left(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1, max_epoch=4))
+    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1, plot_every=5, max_epoch=4))
     assert trained(run, every(pack)).step == 18
-    (older, *_) = sorted(run.folder.glob("step-*.pt"))
+    older, *_ = sorted(run.folder.glob("step-*.pt"))
     content = checkpoint.load(older)
     before = {path: path.read_bytes() for path in run.folder.rglob("*.*")}
     checkpoint.save(run.folder / "best.pt", {**content, "evaluation": {"fd": 1.0}, "step": 18})  # which came later
