@@ -192,8 +192,6 @@ class Discriminator(nn.Module):
     give one each at P positions of the face.
     """
 
-    projected: Projected | None
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         widths, has_norm = config.widths(config.ndf)[::-1], config.d_norm == "batch"  # 64, 128, 256, 512
@@ -260,8 +258,7 @@ class Projected(nn.Module):
 
     def conditioned(self, codes: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
         """Return the heads for faces of these classes: functions of feature maps (N, C, R, R), to logits (N, P)."""
-        parts = zip(self.heads, self.classes, strict=True)
-        return [functools.partial(positions, head, classes, codes) for head, classes in parts]
+        return [functools.partial(positions, *layers, codes) for layers in zip(self.heads, self.classes, strict=True)]
 
     def forward(self, features: list[Tensor], codes: Tensor | None = None) -> Tensor:
         """Map the features of N faces to (N, 3, P): the logits of each head at the P positions of the deepest map."""
