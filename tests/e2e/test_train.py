@@ -210,7 +210,7 @@ def test_going_on_from_an_older_checkpoint_is_a_new_run_and_leaves_the_old_one_a
     assert "this run has finished; to go on: python train.py --resume=checkpoints/a/step-00000005.pt" in done.stdout
     assert sorted(path.name for path in (again / "checkpoints").iterdir()) == ["a", "a-from-5"]
     assert run_here("train.py", "--resume", "--max_epoch=4", cwd=again).returncode == 0
-    assert checkpoint.load(new / "latest.pt")["step"] == 20
+    assert checkpoint.load(new / "latest.pt")["step"] == 19
     assert run_here(*words, "--max_epoch=2", cwd=again).returncode == 0
     assert checkpoint.load(again / "checkpoints/a-from-5-2/latest.pt")["step"] == 10
 
