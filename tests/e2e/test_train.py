@@ -469,29 +469,34 @@ def ended_in_time(run: Path, cycle: dict[str, float], minutes: float) -> None:
 def test_a_budget_ends_the_run_in_time_though_killed_and_another_one_makes_it_longer(
     faces: Path, tmp_path: Path, run_here: Command, start: Start
 ) -> None:
-    began, run = time.monotonic(), tmp_path / "checkpoints/a"
-    words = [*DEFAULT, "--noprojected", f"--data_path={faces}", "--run=a", "--budget=0.2"]
-    process = start(tmp_path, *words, saves=0.6)
-    wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["step"] > 0, process)
-    process.kill()
-    told, _ = process.communicate(timeout=300)
-    assert "0.2 minutes on CPU" in told
+    run = tmp_path / "checkpoints/a"
+    for budget in (0.2, 0.5, 1.5):  # a busy machine takes longer to prepare the run
+        began = time.monotonic()
+        words = [*DEFAULT, "--noprojected", f"--data_path={faces}", "--run=a", f"--budget={budget}"]
+        process = start(tmp_path, *words, saves=0.6)
+        wait_until(lambda: (run / "latest.pt").exists() and checkpoint.load(run / "latest.pt")["step"] > 0, process)
+        process.kill()
+        told, _ = process.communicate(timeout=300)
+        killed = checkpoint.load(run / "latest.pt")
+        if not killed["finished"]:
+            break
+        shutil.rmtree(run)
+    assert f"{budget} minutes on CPU" in told
     assert f"images/s measured; chosen: {FAST}" in told
-    killed = checkpoint.load(run / "latest.pt")
     assert not killed["finished"]
 
     done = run_here("train.py", "--resume")
 
     assert done.returncode == 0, done.stderr
     assert "finished at step" in done.stdout
-    assert "python train.py --resume=checkpoints/a --budget=0.2\n" in done.stdout.replace(os.sep, "/")
+    assert f"python train.py --resume=checkpoints/a --budget={budget}\n" in done.stdout.replace(os.sep, "/")
     first = checkpoint.load(run / "latest.pt")
     assert first["finished"]
     assert first["step"] > killed["step"]
     assert first["cycle"]["step"] == 0
     seconds = [row["seconds"] for row in rows_of(run) if row["step"] > killed["step"]]
     assert min(seconds) > killed["seconds"]  # what was spent before the kill is not given back
-    ended_in_time(run, first["cycle"], 0.2)
+    ended_in_time(run, first["cycle"], budget)
     assert 0 < -first["cycle"]["seconds"] < time.monotonic() - began  # reading and measuring
     assert f"step-{first['step']:08d}.png" in [path.name for path in (run / "samples").iterdir()]
 
