@@ -241,12 +241,7 @@ class TrainConfig:
         None, "processes that decode the faces; by default one per core.", ge=1, le=1024, later=True
     )
     precision: Precision = option("auto", "bf16, fp32, or auto: bf16 where this device is faster with it.")
-    compile: bool | None = option(
-        None,
-        "compile the networks with torch.compile; unset: on a single GPU, if a measurement shows that it saves more "
-        "time than it costs; --nocompile never.",
-        later=True,
-    )
+    compile: bool = option(False, "compile the networks with torch.compile, which takes a minute.", later=True)
     plot_every: int = option(
         250,
         "steps between preview grids; delayed while they and measurements cost over 3% of the time, and in long runs "

@@ -74,11 +74,11 @@ class EvaluateConfig:
         ge=0,
         le=2**53,
     )
-    features: str | None = option(
-        None,
+    features: str = option(
+        "imagenet",
         "imagenet: EfficientNet-lite2, trained on photographs; faces: the encoder that comes with the program; or "
         "inception:FILE: FID as papers report it, which needs requirements-extra.txt and the file of weights (without "
-        ":FILE they are downloaded); unset: imagenet where its package is installed, else faces.",
+        ":FILE they are downloaded).",
     )
     image_size: int | None = option(
         None,
@@ -94,8 +94,7 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        if self.features is not None:
-            features.parse(self.features)
+        features.parse(self.features)
         if self.report.suffix.lower() != ".png":
             raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
 

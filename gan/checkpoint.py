@@ -157,6 +157,13 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
     return found
 
 
+def best_so_far(run: Path) -> dict[str, Any]:
+    """Return the evaluation that made a run's best.pt the best; empty if there is none, or it is damaged."""
+    with contextlib.suppress(CheckpointError):
+        return _read(run / "best.pt", "cpu", ("evaluation",))["evaluation"]
+    return {}
+
+
 def newest_run(runs: Path = RUNS) -> Path:
     """Return the run whose latest.pt is the newest; raise a CheckpointError if there is none."""
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import platform
 import shutil
 import time
@@ -115,13 +114,6 @@ def keep_memory() -> None:
         # M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
         for option, value in ((-8, 1), (-4, 0), (-1, 2**31 - 1), (-2, 2**26)):
             set_option(option, value)
-
-
-def give_back_memory() -> None:
-    """Return memory that is free now to the system, once preparations are done. Only glibc supports this."""
-    gc.collect()  # for example lists of files in reference cycles
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def describe(device: torch.device) -> str:

@@ -174,7 +174,6 @@ class Evaluator:
     The real faces are held-out faces and, if these are too few, some training faces; both are given as indices into the
     pack. The sampler generates in the precision of the training, and its BatchNorm statistics must fit the weights.
     `metric` selects the best checkpoint; `best` has the best metrics so far.
-    Metrics measured before `since` images were seen may be of another extractor, and do not compare.
     """
 
     def __init__(
@@ -186,12 +185,11 @@ class Evaluator:
         sampler: Sampler,
         metric: Metric,
         best: Mapping[str, float] | None = None,
-        since: int = 0,
     ) -> None:
         random = stream(0, 0, "judge")  # renaming this stream would change the faces of resumed runs
         order = np.concatenate([random.permutation(held_out), random.permutation(training)])
         self.pack, self.chosen, self.extractor, self.sampler = pack, order[:MOST_FACES], extractor, sampler
-        self.metric, self.best, self.since, self.seconds = metric, best, since, math.nan
+        self.metric, self.best, self.seconds = metric, best, math.nan
 
     @functools.cached_property
     def reals(self) -> RealStatistics:
@@ -232,7 +230,7 @@ class Evaluator:
         """Return whether metrics are better than the best so far, and if so, store them as the best.
 
         Damage cannot distinguish many copies of one good face from varied faces. So it decides only between states
-        whose FD is close to the lowest so far; `fds` has the FDs of the run that compare. Less damage than real faces
+        whose FD is close to the lowest so far; `fds` has the FDs of the run. Less damage than real faces
         have is no better than theirs; FD decides then.
         """
         best = self.best

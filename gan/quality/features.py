@@ -18,7 +18,6 @@ from torch.nn.functional import interpolate
 
 from config import DAMAGE, ENCODER, CheckpointError, ConfigError
 from gan import checkpoint, device, imagenet
-from gan.command_line import log
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
@@ -89,12 +88,8 @@ def parse(kind: str) -> tuple[str, Path | None]:
     return name, Path(file).expanduser() if file else None
 
 
-def measuring(on: torch.device, kind: str | None = None) -> Extractor:
-    """Load the extractor for measuring quality, which gives features and damage.
-
-    Args:
-        on: device for the computation.
-        kind: as for `load`; None means imagenet, or faces with a message if the package for imagenet is missing.
+def measuring(on: torch.device, kind: str = "imagenet") -> Extractor:
+    """Load the extractor for measuring quality, which gives features of a kind, see `load`, and damage.
 
     Raises:
         CheckpointError, ConfigError: as for `load`, and for the network that finds damage.
@@ -103,14 +98,7 @@ def measuring(on: torch.device, kind: str | None = None) -> Extractor:
     checkpoint.load_weights(network, shipped(DAMAGE, "damage")["damage"], "damage", DAMAGE)
     network = device.place(network, on).requires_grad_(False)
     damage = Extractor(f"damage {_digest(DAMAGE)}", 1, lambda pixels: network.share(sized(pixels))[:, None], on)
-    try:
-        made = load(kind or "imagenet", on)
-    except ConfigError as error:
-        if kind is not None:
-            raise
-        log(f"{error}; until then quality is measured with the program's own encoder, --features=faces")
-        made = load("faces", on)
-    return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
+    return dataclasses.replace(load(kind, on), damage=lambda pixels: damage(pixels)[:, 0])
 
 
 def shipped(

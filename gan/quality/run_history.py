@@ -45,7 +45,7 @@ def measure(
     """
     seeds = seeds[:MOST_SAMPLES]
     faces = sum(origin.get(kind, 0) for kind in ("training", "left_out", "held_out"))
-    comparable = same_faces and _features_in_training(run) in (None, extractor.name)
+    comparable = same_faces and checkpoint.best_so_far(run).get("features", extractor.name) == extractor.name
     return {
         f"checkpoints, {len(seeds):,} samples each": of_checkpoints(run, extractor, reals, seeds),
         f"measured in training, {min(faces, evaluation.MOST_FACES):,} samples each": measured_in_training(
@@ -83,10 +83,3 @@ def measured_in_training(run: Path, metrics: Sequence[str] = tuple(METRICS)) -> 
             row = json.loads(line)
             found.append({name: float(row[name]) for name in ("images_seen", *metrics)})
     return found
-
-
-def _features_in_training(run: Path) -> str | None:
-    """Return the name of the features in which a run measured itself; None if nothing tells."""
-    with contextlib.suppress(CheckpointError):
-        return checkpoint.load(run / "best.pt", required=("evaluation",), hint=False)["evaluation"].get("features")
-    return None

@@ -76,15 +76,14 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
 
 def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Monitor, found: dict[str, float]) -> None:
     """Print the metrics of an evaluation, and save the state as best.pt if it is the best so far."""
-    measured, fds = monitor.curves.column("fd")
-    before, best = evaluator.best, evaluator.is_best(found, fds[measured > evaluator.since])
+    before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
     seen = state.step * run.config.batch_size
     monitor.log(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
     if not best:
         return
-    evaluation = {"features": evaluator.extractor.name, **found}  # what made it the best
+    evaluation = {"features": evaluator.extractor.name, "images_seen": seen, **found}  # what made it the best
     try:
         run.save(state, monitor.seconds, run.folder / "best.pt", evaluation=evaluation)
     except CheckpointError as error:

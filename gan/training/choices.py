@@ -1,24 +1,22 @@
-"""What a new run chooses by itself: the faces to learn from, options for them and for the budget, and compiling."""
+"""What a new run chooses by itself: the faces to learn from, and options for them and for the budget."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import RELEASED, SYNTHETIC, CheckpointError, ConfigError, TrainConfig
+from config import RELEASED, SYNTHETIC, ConfigError, TrainConfig
 from gan import latent
 from gan.command_line import log
 from gan.data.faces import Pack
-from gan.device import describe, free_memory
+from gan.device import describe
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST
@@ -56,7 +54,18 @@ class Faces:
         return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
 
 
-def select_faces(config: TrainConfig, faces: Faces, device: torch.device) -> np.ndarray | None:
+def is_anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool:
+    """Return whether these are anime faces, judged by a random subset; False where nothing depends on it."""
+    measured, selected = config.eval_images and len(faces.pack.pixels) >= LEAST, config.typical != 1 and faces.pack.many
+    matters = config.whole is None or config.init == RELEASED or measured or selected
+    if config.data_path == SYNTHETIC or not matters:
+        return False
+    whole = whole_faces.load(features.load("faces", device))
+    some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
+    return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
+
+
+def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime: bool) -> np.ndarray | None:
     """Select the faces of a pack to learn from (instance selection), and print the selection.
 
     Features may take a tenth of a budget.
@@ -75,73 +84,50 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device) -> np.
             raise TimeoutError
 
     extractor, everything = features.load("faces", device), len(training) + len(held_out)
-    whole = whole_faces.load(extractor)
-    known = knows(whole, faces)
-    share = config.typical or (selection.WHOLE if known else selection.TYPICAL)
+    whole = whole_faces.load(extractor) if anime else None
+    share = config.typical or (selection.WHOLE if anime else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.select_instances(
-                pack, training, held_out, share, extractor, looked_at, whole if known else None
-            )
+            chosen = selection.select_instances(pack, training, held_out, share, extractor, looked_at, whole)
     except TimeoutError:
         log("selecting faces would take more than a tenth of the budget: all are used")
         return None
-    which = "that look most whole" if known else "that are most like the rest"
+    which = "that look most whole" if anime else "that are most like the rest"
     log(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
     return chosen
 
 
-def options(
-    config: TrainConfig, typed: Mapping[str, Any], machine: plan.Machine, since: float, faces: Faces
-) -> TrainConfig:
-    """Return the config of a new run with the options that suit its faces and its budget, which began at `since`."""
-    n, known = len(faces.training), functools.cache(lambda: anime(config, faces, machine.device))
-    chosen = suited(suited_to_kind(config, faces, known), typed, n, machine.device, known)
-    return planned(chosen, typed, machine, since, n)
-
-
-def suited_to_kind(config: TrainConfig, faces: Faces, known: Callable[[], bool | None]) -> TrainConfig:
-    """Return the config with what depends on whether these are anime faces (`known`), where it is not settled yet.
-
-    That is `whole`, and the metric that decides best.pt: damage for anime faces, FD for others.
-    """
-    own = dict[str, Any]()
-    if config.eval_images and len(faces.pack.pixels) >= LEAST:
-        own["best_by"] = BY_DAMAGE if known() else "fd"
-    if config.whole is None:
-        own["whole"] = float(bool(known()))
-        if own["whole"]:
-            log("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)")
-    return dataclasses.replace(config, **own)
-
-
 def suited(
-    config: TrainConfig, typed: Mapping[str, Any], faces: int, device: torch.device, known: Callable[[], bool | None]
+    config: TrainConfig, typed: Mapping[str, Any], faces: Faces, device: torch.device, anime: bool
 ) -> TrainConfig:
-    """Return the config with the options that suit this number of faces; print them, or advice for few faces.
-
-    `known` tells whether they are anime faces.
-    """
-    few, usual = faces <= FEW_FACES, dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
+    """Return the config with the options that suit the faces; print them, or advice for few faces."""
+    n = len(faces.training)
+    few, usual = n <= FEW_FACES, dataclasses.replace(config.model, vocabulary=()) == TrainConfig().model
     own = dict[str, Any]()
     # The discriminator soon memorises a small set and then teaches the generator to copy it. Frozen layers, and faces
     # that never look quite the same twice, delay that.
     if few and config.init is not None and config.preset == "default":
-        other = OTHER_STYLE if config.init == RELEASED and known() is False else {}
+        other = OTHER_STYLE if config.init == RELEASED and not anime else {}
         if other.keys() - typed.keys():
             log("the style differs from the released generator's; using higher learning rates")
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        log(f"{faces:,} faces are a small data set; the discriminator may memorise it; chosen: {options}")
+        log(f"{n:,} faces are a small data set; the discriminator may memorise it; chosen: {options}")
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         log(
-            f"{faces:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
+            f"{n:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
             f"which has seen many, gives better ones: --init=released{'' if config.budget else ' --budget=10'}"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
-    if "save_every" not in typed and faces * config.save_every < least:
-        own["save_every"] = math.ceil(least / faces)  # otherwise a small set would fill the disk
+    if "save_every" not in typed and n * config.save_every < least:
+        own["save_every"] = math.ceil(least / n)  # otherwise a small set would fill the disk
+    if config.eval_images and len(faces.pack.pixels) >= LEAST:
+        own["best_by"] = BY_DAMAGE if anime else "fd"
+    if config.whole is None:
+        own["whole"] = float(anime)
+        if anime:
+            log("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)")
     return dataclasses.replace(config, **own)
 
 
@@ -174,39 +160,3 @@ def planned(
         f"{f'; expect {chosen.plan.expect}' if counted else ''}"
     )
     return chosen.config
-
-
-def anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool | None:
-    """Return whether these are anime faces; None if the files that tell are missing."""
-    if config.data_path == SYNTHETIC:
-        return False
-    with contextlib.suppress(CheckpointError):
-        return knows(whole_faces.load(features.load("faces", device)), faces)
-    return None
-
-
-def knows(whole: whole_faces.WholeFaces, faces: Faces) -> bool:
-    """Return whether the faces are anime faces, judged by a random subset."""
-    some = latent.stream(0, 0, "whole").permutation(faces.all_training)[: whole_faces.ASKED]
-    return whole.knows(features.of_pack(whole.extractor, faces.pack, some))
-
-
-def choose_compile(config: TrainConfig, machine: plan.Machine, since: float, faces: int, before: bool | None) -> bool:
-    """Return whether to compile the networks: as typed, else only on a single GPU, there as `before` in a resumed run.
-
-    Without `before` a measurement decides; if it decides for it, print the gain. Compiled networks are slower on two
-    CPU cores, see docs/experiments.md.
-    """
-    if config.compile is not None or machine.device.type != "cuda" or machine.world > 1:
-        return bool(config.compile)
-    if before is not None:
-        return before
-    images = config.epochs * faces
-    if config.budget is not None:
-        left = max(0.0, 60 * config.budget - (time.perf_counter() - since))
-        images = min(images, left * plan.images_per_second(config, machine, 1.0))
-    saved = plan.compile_pays(config, machine, images)
-    free_memory(machine.device)  # used by the networks that were measured
-    if saved is not None:
-        log(f"the networks are compiled: {saved}")
-    return saved is not None

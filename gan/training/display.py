@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from config import CheckpointError, TrainConfig
+from config import TrainConfig
 from gan import checkpoint
 from gan.command_line import log
 from gan.files import as_word
@@ -51,13 +51,10 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     ]
     if monitor.diagnosis is not None:
         lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
-    try:
-        if not (folder / "best.pt").is_file():
-            raise CheckpointError("there is none")
-        best = checkpoint.load(folder / "best.pt", required=("evaluation", "images_seen"), hint=False)
-        found = health.in_words(best["evaluation"], config.best_by)
+    if best := checkpoint.best_so_far(folder):
+        found = health.in_words(best, config.best_by)
         lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
-    except CheckpointError:
+    else:
         why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"
         lines.append(f"best:    {why}, so the last state counts, {run.latest}")
     lines.append(f"samples: {run.samples}")

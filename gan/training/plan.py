@@ -20,7 +20,6 @@ from gan.watching.monitor import Monitor
 
 MEASURED_SECONDS, MEASURED_SHARE = 3.0, 0.02  # seconds to measure the machine, and the largest share of a budget for it
 LEAST_STEPS = 2  # least number of steps in a measurement
-COMPILE_SECONDS = 1200  # runs longer than this try compiled networks; compiling takes about a minute
 TRAINING_SHARE = 0.9  # of a bare step's speed; the rest goes to penalties, averaging, previews, saves and evaluation
 LEAST_RATE = 0.1  # of the default networks; slower ones do not fit into the GPU, and its driver lends other memory
 NEVER = 2**62  # value of `penalty_every` for no penalties at all
@@ -70,34 +69,14 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
     raise AssertionError("the first row of the table changes nothing and takes any machine")
 
 
-def compile_pays(config: TrainConfig, machine: Machine, images: float) -> str | None:
-    """Compile the networks and measure whether the time saved on so many images is worth the cost.
-
-    Returns:
-        The gain in words; None if compiling does not pay, or does not work on this machine.
-    """
-    plain = images_per_second(config, machine, MEASURED_SECONDS)
-    if images / plain < COMPILE_SECONDS:
-        return None
-    since = time.perf_counter()
-    try:
-        compiled = images_per_second(config, machine, MEASURED_SECONDS, compiled=True)
-    except Exception:  # there may be no compiler, or a failing one with any kind of error; training works without
-        return None
-    cost = time.perf_counter() - since
-    if images / plain < images / compiled + cost:
-        return None
-    return f"{compiled / plain:.2f} times as fast for {cost:.0f} s at the start"
-
-
-def images_per_second(config: TrainConfig, machine: Machine, seconds: float, compiled: bool = False) -> float:
+def images_per_second(config: TrainConfig, machine: Machine, seconds: float) -> float:
     """Measure images/s of training steps without loading, penalties, averaging and writing. Leaves nothing behind.
 
     Measures one process's part of each batch, for `seconds` seconds and at least `LEAST_STEPS` steps.
     """
     n, size = max(2, config.batch_size // machine.world), config.image_size
     config = dataclasses.replace(config, batch_size=n, d_every=1, g_every=1, penalty_every=NEVER)
-    run = Run(Path(), config, machine.device, machine.precision, {}, compiled=compiled)
+    run = Run(Path(), config, machine.device, machine.precision, {})
     state, monitor = TrainingState(config, machine.device), Monitor(None, config, faces=n)
     state.scale_rates(0.0)
     networks = WrappedNetworks.of(run, state)

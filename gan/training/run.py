@@ -165,7 +165,6 @@ class Run:
     precision: Precision  # fp32 or bf16
     faces: dict[str, Any]  # digest of the pack, and how many are trained on, held out, rejected, left out
     ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train the run
-    compiled: bool = False
     chosen: np.ndarray | None = None  # mask of the pack's faces, True if selected; None: all are
     codes: np.ndarray | None = None  # classes of each face of the pack, (N, K); None without classes
     classes: Classes = NONE  # of the training faces
@@ -186,7 +185,7 @@ class Run:
         return {
             "config": options,
             "model": dataclasses.asdict(self.config.model),
-            "chosen": {"device": describe(self.device), "precision": self.precision, "compile": self.compiled},
+            "chosen": {"device": describe(self.device), "precision": self.precision},
             "faces": self.faces,
             "versions": {"torch": str(torch.__version__), "torchvision": importlib.metadata.version("torchvision")},
         }

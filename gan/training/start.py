@@ -28,10 +28,10 @@ from config import (
 from gan import book_weights, checkpoint, latent
 from gan.classes import NONE, Classes
 from gan.command_line import log
-from gan.data import labels, torchvision_data
+from gan.data import labels
 from gan.data.batches import Batches
 from gan.data.faces import has_faces, open_pack
-from gan.device import choose_device, choose_precision, describe, give_back_memory, out_of_memory
+from gan.device import choose_device, choose_precision, describe, out_of_memory
 from gan.files import as_word
 from gan.images import PREVIEWS
 from gan.quality import features, selection
@@ -50,15 +50,9 @@ from gan.watching import health
 class Setup:
     """A run as its first process has settled it."""
 
-    config: TrainConfig  # with everything that was chosen
-    folder: Path  # of the run, not yet created if the run is new
+    run: Run  # its folder is not yet created if the run is new
     source: Path | None  # the checkpoint from which it goes on; None for a new run
     content: Mapping[str, Any] | None  # of that checkpoint
-    digest: str  # of the faces
-    chosen: np.ndarray | None  # mask of the selected faces and
-    codes: np.ndarray | None  # classes of each face, see `Faces`
-    precision: Precision
-    compiled: bool
 
     @property
     def new(self) -> bool:
@@ -100,13 +94,18 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             setup, faces = settle(config, typed, source, ranks, steps, since)
         setup = ranks.broadcast(setup)
         assert setup is not None, "the first process has settled it"
-        device = choose_device(setup.config.gpu, log=lambda text: None)
-        with in_words(setup.config, device):
+        device = choose_device(setup.run.config.gpu, log=lambda text: None)
+        with in_words(setup.run.config, device):
             ranks.agree(device)
+            run = open_run(setup.run, ranks, device)
             with ranks.in_turn():
-                faces = faces or open_faces(setup.config)
-            faces = same_faces(setup, faces)
-            run = open_run(setup, faces, ranks, device)
+                faces = faces or open_faces(run.config)
+            if faces.pack.digest != run.faces["digest"]:
+                raise DataError(
+                    f"{run.config.data_path}: the faces differ from those on the first machine; give both the same "
+                    "pictures"
+                )
+            faces = dataclasses.replace(faces, chosen=run.chosen, codes=run.codes)
             batches = open_batches(run, faces)
             state, seconds = open_state(run, typed, setup)
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
@@ -115,18 +114,14 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
                 log(f"this run has finished; to go on: python train.py --resume={again} {extension(run.config)}")
                 yield None
                 return
-            evaluator = open_evaluator(run, state, faces, setup.source) if ranks.first else None
+            best = {} if setup.new else checkpoint.best_so_far(run.folder)
+            evaluator = open_evaluator(run, state, faces, best) if ranks.first else None
             probe = open_probe(faces)
             if ranks.first and setup.new:
-                run.folder = locked.enter_context(session.run_lock(run.folder, True, run.config.run is not None))
-                if run.folder != setup.folder:  # another process started a run in the same second
-                    log(f"run: {run.folder}")
-                if setup.source is not None and setup.content is not None:
-                    session.branch(setup.source, setup.content, run.folder, run.samples)
+                locked.enter_context(session.run_lock(run.folder, new=True))
             if ranks.first:
                 run.write_config()
             setup = None  # a checkpoint is as large as the networks
-            give_back_memory()
             yield Ready(run, state, batches, evaluator, probe, seconds, since)
 
 
@@ -147,10 +142,11 @@ def settle(
     device = choose_device(config.gpu, log)
     ranks.check(config, device)
     with in_words(config, device):
-        faces, before = open_faces(config), dict[str, Any]()
+        faces, before, anime = open_faces(config), dict[str, Any](), False
         if content is None:
             texts = labels.read(faces.pack, config.data_path, config.classes, log) or {}
-            faces = dataclasses.replace(faces, chosen=choices.select_faces(config, faces, device))
+            anime = choices.is_anime(config, faces, device)
+            faces = dataclasses.replace(faces, chosen=choices.select_faces(config, faces, device, anime))
             learned = labels.learned(texts, faces.training, config.data_path, config.classes, log)
             vocabulary, codes = learned or ((), None)
             config = dataclasses.replace(config, vocabulary=vocabulary)
@@ -165,14 +161,12 @@ def settle(
             )
         measured = device.type == "cpu" and before.get("device", "").startswith("CPU")  # another GPU may need fp32
         precision: Precision = before["precision"] if measured else choose_precision(config.precision, device)
-        machine = plan.Machine(steps, device, precision, ranks.world)
         if content is None:
-            config = choices.options(config, typed, machine, since, faces)
-        # A compiled run stays compiled on the same device; another may have no compiler.
-        compiled = before.get("compile", False) if before.get("device") == describe(device) else None
-        compiled = choices.choose_compile(config, machine, since, n, compiled)
-        of_faces = faces.pack.digest, faces.chosen, faces.codes
-        return Setup(config, folder, source, content, *of_faces, precision, compiled), faces
+            config = choices.suited(config, typed, faces, device, anime)
+            config = choices.planned(config, typed, plan.Machine(steps, device, precision, ranks.world), since, n)
+        classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
+        of_faces = faces.describe(), ranks, faces.chosen, faces.codes, classes
+        return Setup(Run(folder, config, device, precision, *of_faces), source, content), faces
 
 
 def looked_up(
@@ -182,10 +176,6 @@ def looked_up(
     content = None
     if source is not None:
         config, content = resumed(config, typed, source)
-        faces = config.data_path
-        if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
-            where = "" if faces.is_absolute() else f" in {Path.cwd()}"
-            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
         if source.name == "latest.pt":
             folder = source.parent
         else:
@@ -222,16 +212,9 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
         CheckpointError: it is not a run's checkpoint, or cannot be read.
         ConfigError: an option that defines the run was typed and differs.
     """
-    content = checkpoint.load(path)
-    missing = [name for name in (*TrainingState.PARTS, "chosen", "faces", "seconds") if name not in content]
-    if missing:
-        raise CheckpointError(
-            f"{path}: not a run's checkpoint, it lacks {', '.join(missing)}; start a new run from it with "
-            f"--init={as_word(path)}"
-        )
+    content = checkpoint.load(path, required=("config", *TrainingState.PARTS, "chosen", "faces", "seconds"))
     try:
         stored = restore(content["config"])
-        _ = stored.model
     except (TypeError, ConfigError) as error:
         raise CheckpointError(
             f"{path}: its options do not fit this version of the program ({error}); use the version that wrote it"
@@ -262,9 +245,13 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
     """
     if config.init is not None:
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
-        own = {field.name for field in dataclasses.fields(ModelConfig)}
-        found = {name: value for name, value in checkpoint.load(path).get("model", {}).items() if name in own}
-        given = str(path)
+        content, given = checkpoint.load(path, required=("model", *checkpoint.REQUIRED)), str(path)
+        try:
+            found = dataclasses.asdict(ModelConfig(**content["model"]))
+        except (TypeError, ConfigError) as error:
+            raise CheckpointError(
+                f"{path}: describes a network that this program does not know ({error}); use the version that wrote it"
+            ) from error
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
         found |= {"projected": False} if config.netd_path else {}
@@ -272,19 +259,7 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
     for name, value in found.items():
         if typed.get(name, value) != value:
             raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
-    if found.get("d_norm") == "batch" and config.penalty != "none":
-        raise ConfigError(
-            f"the discriminator in {given} has BatchNorm, which mixes the batch, and the gradient penalty of "
-            f"--preset={config.preset} needs logits that depend on their own image alone; add --preset=book"
-        )
-    config = dataclasses.replace(config, **found)
-    try:
-        _ = config.model
-    except ConfigError as error:
-        raise CheckpointError(
-            f"{given}: describes a network that this program does not know ({error}); use the version that wrote it"
-        ) from error
-    return config
+    return dataclasses.replace(config, **found)
 
 
 def open_faces(config: TrainConfig) -> Faces:
@@ -314,28 +289,13 @@ def faces_of(content: Mapping[str, Any], faces: Faces, config: TrainConfig, sour
     )
 
 
-def same_faces(setup: Setup, faces: Faces) -> Faces:
-    """Return the faces of this process with the selection and classes that the first one settled.
-
-    Raises:
-        DataError: another machine has other faces.
-    """
-    if faces.pack.digest != setup.digest:
-        raise DataError(
-            f"{setup.config.data_path}: the faces differ from those on the first machine; give both the same pictures"
-        )
-    return dataclasses.replace(faces, chosen=setup.chosen, codes=setup.codes)
-
-
-def open_run(setup: Setup, faces: Faces, ranks: Ranks, device: torch.device) -> Run:
-    """Open the run as it was settled, in fp32 if another GPU of it needs that."""
-    config, precision = setup.config, setup.precision
-    auto = ranks.world > 1 and precision == "bf16" and config.precision == "auto"
+def open_run(settled: Run, ranks: Ranks, device: torch.device) -> Run:
+    """Open the run as it was settled on this process's device, in fp32 if another GPU of it needs that."""
+    precision = settled.precision
+    auto = ranks.world > 1 and precision == "bf16" and settled.config.precision == "auto"
     if auto and any(ranks.all_reduce_max(choose_precision("auto", device) == "fp32")):
         precision = "fp32"
-    classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
-    of_faces = faces.describe(), ranks, setup.compiled, faces.chosen, faces.codes, classes
-    return Run(setup.folder, config, device, precision, *of_faces)
+    return dataclasses.replace(settled, ranks=ranks, device=device, precision=precision)
 
 
 def open_batches(run: Run, faces: Faces) -> Batches:
@@ -366,20 +326,19 @@ def open_state(run: Run, typed: Mapping[str, Any], setup: Setup) -> tuple[Traini
     return state, seconds
 
 
-def open_evaluator(run: Run, state: TrainingState, faces: Faces, source: Path | None = None) -> Evaluator | None:
+def open_evaluator(run: Run, state: TrainingState, faces: Faces, best: Mapping[str, Any]) -> Evaluator | None:
     """Open a run's evaluator, which uses all faces, selected or not; None without evaluation or with too few faces.
 
-    `source` is the checkpoint from which the run goes on; what was best until then counts.
+    `best` is the best evaluation until now, if any.
     """
     config = run.config
     if not config.eval_images or len(faces.pack.pixels) < LEAST:
         return None
-    found = session.best_so_far(source, state.step) if source is not None else {}
     extractor = features.measuring(run.device)
-    best = found if found.get("features") == extractor.name else None
+    known = best if best.get("features") == extractor.name else None
     sampler = Sampler(state.ema, None, config.model, run.device, run.precision, classes=run.classes)
     of = faces.pack, faces.all_training, faces.all_held_out
-    return Evaluator(*of, extractor, sampler, config.best_by, best, 0 if best else state.step * config.batch_size)
+    return Evaluator(*of, extractor, sampler, config.best_by, known)
 
 
 def open_probe(faces: Faces) -> health.Probe:

@@ -42,7 +42,7 @@ class WrappedNetworks:
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
         """Wrap the networks of a run. The weights remain those of the state."""
         generator, discriminator, encode = state.generator, state.discriminator, state.discriminator.encode
-        if run.compiled:  # in one process only
+        if run.config.compile:  # in one process only
             fixed: Any = functools.partial(torch.compile, dynamic=False)  # each shape gets its own code
             generator, discriminator, encode = fixed(generator), fixed(discriminator), fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]

@@ -199,10 +199,9 @@ def test_going_on_from_an_older_checkpoint_is_a_new_run_and_leaves_the_old_one_a
     assert {path: path.read_bytes() for path in before} == before
     assert differences(old / "latest.pt", new / "latest.pt") == []  # it took the same steps once more
     rows = [json.loads(row)["step"] for row in (new / "log.jsonl").read_text().splitlines()]
-    assert rows == sorted(set(rows))
-    assert rows[-1] == 15
-    for preview in ("step-00000000.png", "step-00000015.png"):  # one from before, one of its own
-        assert (new / "samples" / preview).read_bytes() == (old / "samples" / preview).read_bytes()
+    assert rows == [10, 15]
+    last = "samples/step-00000015.png"
+    assert (new / last).read_bytes() == (old / last).read_bytes()
 
     # What has nothing left to do changes nothing, and the new run goes on like any other.
     words = "train.py", "--resume=checkpoints/a/step-00000005.pt"
@@ -752,14 +751,14 @@ def test_compiled_networks_train_as_plain_ones_do(
     told = run_command(OFTEN, "1", "120", *words, "--compile", "--run=compile", env=quick, timeout=600)
     assert told.returncode == 0, told.stderr
     monkeypatch.setattr(train, "LOG_EVERY", 1)
-    assert run_here("train.py", *words, "--nocompile", "--run=nocompile").returncode == 0
-    compiled, plain = (rows_of(tmp_path / "checkpoints" / name) for name in ("compile", "nocompile"))
+    assert run_here("train.py", *words, "--run=plain").returncode == 0
+    compiled, plain = (rows_of(tmp_path / "checkpoints" / name) for name in ("compile", "plain"))
     assert [row["step"] for row in compiled] == [1, 2, 3, 4, 5]
     for row, other in zip(compiled, plain, strict=True):
         assert row["d_loss"] == pytest.approx(other["d_loss"], rel=1e-3)
         assert row["g_loss"] == pytest.approx(other["g_loss"], rel=1e-3)
     run = tmp_path / "checkpoints" / "compile"
-    assert json.loads((run / "config.json").read_text())["chosen"]["compile"]
+    assert json.loads((run / "config.json").read_text())["config"]["compile"]
     assert not any("_orig_mod" in name for name in checkpoint.load(run / "latest.pt")["generator"])
     again = run_command("train.py", f"--resume={run}", "--max_epoch=2", env=quick, timeout=600)
     assert again.returncode == 0, again.stderr

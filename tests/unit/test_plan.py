@@ -1,23 +1,24 @@
 """How the learning rates go along a run, and what is chosen for a budget."""
 
 import dataclasses
-import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 
 import train
 from config import Arch, ConfigError, Precision, TrainConfig
+from gan.data.faces import Pack
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE, PLANS, Plan, resolve
 from gan.training import choices, plan, start
 from gan.training.budget import Budget
 from gan.training.plan import Machine
 from gan.training.ranks import Ranks
-from gan.training.run import Cycle
+from gan.training.run import Cycle, Run
 from gan.training.step import Step, StepFunction
 
 SMALL = TrainConfig(image_size=32, ngf=4, ndf=4, nz=8, batch_size=4, budget=10)
@@ -114,46 +115,14 @@ def test_networks_for_which_a_driver_lends_slow_memory_are_not_chosen(monkeypatc
     assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.ngf == 8
 
 
-@pytest.mark.parametrize(
-    ("typed", "kind", "world", "compiled"),
-    [(None, "cuda", 1, True), (None, "cpu", 1, False), (None, "cuda", 2, False), (False, "cuda", 1, False)],
-)
-def test_a_run_that_goes_on_elsewhere_is_compiled_where_that_was_found_to_pay(
-    typed: bool | None, kind: str, world: int, compiled: bool
-) -> None:
-    config = dataclasses.replace(SMALL, compile=typed)
-    machine = Machine(STEPS, torch.device(kind), "fp32", world)
-    assert choices.choose_compile(config, machine, 0.0, 1000, True) is compiled
-
-
-@pytest.mark.parametrize(("before", "asked"), [("GPU A (cuda)", True), ("GPU B (cuda)", None)])
-def test_whether_compiling_pays_is_measured_again_on_another_gpu(
-    monkeypatch: pytest.MonkeyPatch, before: str, asked: bool | None
-) -> None:
-    found: list[bool | None] = []
-    monkeypatch.setattr(start, "describe", lambda _: "GPU A (cuda)")
-    monkeypatch.setattr(start, "choose_device", lambda *_: torch.device("cuda"))
-    monkeypatch.setattr(start, "choose_precision", lambda *_: "fp32")
-    monkeypatch.setattr(choices, "choose_compile", lambda *given: found.append(given[-1]))
-    content = {"chosen": {"device": before, "precision": "fp32", "compile": True}}
-    faces: Any = SimpleNamespace(training=range(10), chosen=None, codes=None, pack=SimpleNamespace(digest="0"))
-    monkeypatch.setattr(start, "looked_up", lambda *_: (SMALL, content, Path("checkpoints/a")))
-    monkeypatch.setattr(start, "open_faces", lambda _: faces)
-    monkeypatch.setattr(start, "faces_of", lambda *_: faces)
-    start.settle(SMALL, {}, Path("checkpoints/a/latest.pt"), Ranks(), STEPS, 0.0)
-    assert found == [asked]
-
-
 @pytest.mark.parametrize(("asked", "chosen"), [("auto", "fp32"), ("bf16", "bf16")])
 def test_gpus_of_different_generations_compute_in_fp32(
     monkeypatch: pytest.MonkeyPatch, asked: Precision, chosen: str
 ) -> None:
     monkeypatch.setattr(start, "choose_precision", lambda *_: "bf16")  # another one's is fp32
     ranks: Any = SimpleNamespace(world=2, all_reduce_max=lambda *_: (1.0,))
-    faces: Any = SimpleNamespace(codes=None, chosen=None, describe=dict)
-    config = dataclasses.replace(SMALL, precision=asked)
-    setup = start.Setup(config, Path(), None, None, "0", None, None, "bf16", compiled=False)
-    assert start.open_run(setup, faces, ranks, torch.device("cuda")).precision == chosen
+    settled = Run(Path(), dataclasses.replace(SMALL, precision=asked), CPU, "bf16", {})
+    assert start.open_run(settled, ranks, torch.device("cuda")).precision == chosen
 
 
 def test_every_row_of_the_table_is_a_valid_config() -> None:
@@ -165,9 +134,11 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
 
 
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    def chosen(faces: int = 400, known: bool | None = True, **typed: Any) -> dict[str, Any]:
-        before = resolve(TrainConfig, typed)
-        after = dataclasses.asdict(choices.suited(before, {"save_every": 10, **typed}, faces, CPU, lambda: known))
+    def chosen(n: int = 400, anime: bool = True, **typed: Any) -> dict[str, Any]:
+        before = resolve(TrainConfig, {"eval_images": 0, "whole": 0, **typed})
+        pack = Pack(np.zeros((n, 1, 1, 3), np.uint8), np.zeros(n, np.uint32), 0, Path())
+        faces = choices.Faces(pack, np.arange(n), np.arange(0))
+        after = dataclasses.asdict(choices.suited(before, {"save_every": 10, **typed}, faces, CPU, anime))
         return {name: value for name, value in after.items() if value != getattr(before, name)}
 
     old: dict[str, Any] = {"init": Path("a.pt")}
@@ -180,14 +151,14 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys:
     assert chosen(**old, preset="book") == {}
     # The released generator learns another style at higher rates; weights of one's own may have learned it already.
     released: dict[str, Any] = {"init": Path("released")}
-    assert chosen(**released) == chosen(**released, known=None) == chosen(**old, known=False) == FEW
-    assert chosen(**released, known=False) == {**FEW, **OTHER_STYLE}
-    assert chosen(**released, known=False, lr1=1e-4)["lr2"] == OTHER_STYLE["lr2"] > TrainConfig.lr2
-    assert "lr1" not in chosen(**released, known=False, lr1=1e-4)
+    assert chosen(**released) == chosen(**old, anime=False) == FEW
+    assert chosen(**released, anime=False) == {**FEW, **OTHER_STYLE}
+    assert chosen(**released, anime=False, lr1=1e-4)["lr2"] == OTHER_STYLE["lr2"] > TrainConfig.lr2
+    assert "lr1" not in chosen(**released, anime=False, lr1=1e-4)
     assert "higher learning rates" in capsys.readouterr().out
-    assert not chosen(**released, known=False, lr1=1e-4, lr2=1e-4).keys() & OTHER_STYLE.keys()
+    assert not chosen(**released, anime=False, lr1=1e-4, lr2=1e-4).keys() & OTHER_STYLE.keys()
     assert "higher learning rates" not in capsys.readouterr().out
-    assert chosen(FEW_FACES + 1, **released, known=False) == {}
+    assert chosen(FEW_FACES + 1, **released, anime=False) == {}
 
 
 def test_what_few_faces_choose_is_a_valid_config() -> None:
@@ -222,28 +193,6 @@ def test_speed_is_that_of_the_steps_of_training_which_leave_nothing(
     assert taken == [("d", 2), ("g", 2)] * (plan.LEAST_STEPS + 1)
     assert all(torch.equal(weights[0], others) for others in weights)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("images", "compiled", "pays"),
-    [(1e5, 150, False), (1e6, 150, True), (1e6, 100.001, False), (1e6, 50, False), (1e6, None, False)],
-)
-def test_compiling_pays_in_long_runs_where_it_is_faster_and_works(
-    monkeypatch: pytest.MonkeyPatch, images: float, compiled: float | None, pays: bool
-) -> None:
-    def speed(*rest: object, compiled_networks: float | None = compiled, **options: object) -> float:
-        if not options.get("compiled"):
-            return 100
-        if compiled_networks is None:
-            raise ValueError("no compiler")
-        return compiled_networks
-
-    monkeypatch.setattr(plan, "images_per_second", speed)
-    clock = itertools.count(0, 60)  # it takes a minute
-    monkeypatch.setattr(plan, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    said = plan.compile_pays(SMALL, MACHINE, images)
-    assert (said == "1.50 times as fast for 60 s at the start") is pays
-    assert pays or said is None
 
 
 @pytest.mark.parametrize(

