@@ -316,11 +316,6 @@ class TrainConfig:
         return self.max_epoch or (200 if self.budget is None else math.inf)
 
     @property
-    def share_samples(self) -> bool:
-        """Whether both networks learn from the same samples in a step; in the book the generator draws its own."""
-        return self.arch != "book"
-
-    @property
     def model(self) -> ModelConfig:
         """The part that determines the networks' shapes."""
         return ModelConfig(**{f.name: getattr(self, f.name) for f in dataclasses.fields(ModelConfig)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bdb
 import contextlib
 import dataclasses
+import pdb
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +23,6 @@ from gan.quality.sampling import BATCH
 from gan.training import ema
 from gan.training.between import epochs_due, evaluate, first_save, make_film, preview, save
 from gan.training.budget import Budget
-from gan.training.debugger import DebugFile
 from gan.training.display import opened_outputs, summary
 from gan.training.losses import COMPARING, discriminator_loss, generator_loss
 from gan.training.ranks import joined
@@ -64,11 +64,13 @@ def train(
     """
     config, ranks, n = run.config, run.ranks, run.config.batch_size
     networks = WrappedNetworks.of(run, state)
-    roll_back, debug_file = RollBack(run, state, monitor), DebugFile(config.debug_file if ranks.first else None)
-    saved = time.monotonic()
+    roll_back, saved = RollBack(run, state, monitor), time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
     while True:
-        debug_file.stop_if_there(run, state, batches, monitor)
+        if config.debug_file is not None and ranks.first and config.debug_file.exists():
+            since = time.perf_counter()
+            pdb.Pdb(nosigint=True).set_trace()  # as in the book; Ctrl-C stays this program's
+            monitor.skip(time.perf_counter() - since)  # the time in it is no training
         state.scale_rates(budget.rates())
         state.step += 1
         with monitor.loading():

@@ -181,18 +181,12 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], w
     Raises:
         CheckpointError: names or shapes differ; the message gives the first difference.
     """
-    own = module.state_dict()
-    if not isinstance(weights, Mapping) or not all(isinstance(each, torch.Tensor) for each in weights.values()):
-        raise CheckpointError(f"{path}: its {what} is not a network; expected tensors by name; use another file")
-    for name in [*own, *weights]:
-        if name not in weights or name not in own:
-            where = "this program's network" if name in own else "the checkpoint"
-            raise CheckpointError(
-                f"{path}: its {what} is another network, only {where} has {name}; use the options it was trained with"
-            )
-        if own[name].shape != weights[name].shape:
-            raise CheckpointError(
-                f"{path}: its {what} is another network, {name} has shape {tuple(weights[name].shape)}, expected "
-                f"{tuple(own[name].shape)}; use the options it was trained with"
-            )
-    module.load_state_dict(weights)
+    try:
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        if out_of_memory(error):
+            raise
+        first = " ".join(str(error).splitlines()[-1].split())[:200]
+        raise CheckpointError(
+            f"{path}: its {what} is another network ({first}); use the options it was trained with"
+        ) from error

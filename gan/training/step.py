@@ -77,9 +77,9 @@ class Step:
 
     @property
     def shared(self) -> bool:
-        """Return whether both networks learn in this step, from the same samples."""
+        """Return whether both networks learn in this step, from the same samples; in the book each has its own."""
         config, step = self.run.config, self.state.step
-        return config.share_samples and due(step, config.d_every) and due(step, config.g_every)
+        return config.arch != "book" and due(step, config.d_every) and due(step, config.g_every)
 
     @property
     def penalty_due(self) -> bool:

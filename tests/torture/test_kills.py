@@ -23,15 +23,7 @@ RUNS = {
     "resnet": [*SMALL, "--arch=resnet", "--noprojected", f"--precision={FAST}", "--noclasses"],
     "grey": [*SMALL, "--channels=1", "--noprojected", "--precision=fp32", "--noclasses", "--save_every=2"],
     "classes": [*SMALL, "--noprojected", f"--precision={FAST}", MEASURED],
-    "rarely": [
-        *SMALL,
-        "--noprojected",
-        f"--precision={FAST}",
-        "--noclasses",
-        "--noshare_samples",
-        "--g_every=2",
-        MEASURED,
-    ],
+    "rarely": [*SMALL, "--noprojected", f"--precision={FAST}", "--noclasses", "--g_every=2", MEASURED],
     "ranks": [*SMALL, "--noprojected", "--precision=fp32", "--noclasses"],  # two processes
 }
 AIMS = {"latest": ".latest.pt.", "best": ".best.pt.", "log": "log.jsonl"}  # how the names of what is written begin
