@@ -30,6 +30,7 @@ NOGPU = "--nogpu forces the CPU; unset takes the best device there is."  # end o
 Arch = Literal["book", "dcgan", "resnet"]
 Norm = Literal["batch", "none"]
 Loss = Literal["bce", "hinge", "rahinge", "rp", "wgan"]
+CRITICS: frozenset[Loss] = frozenset({"wgan"})  # losses of a critic, which is meant to be far ahead of the generator
 Penalty = Literal["none", "r1r2", "gp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Metric = Literal["damage_x100", "fd"]
@@ -271,7 +272,7 @@ class TrainConfig:
     d_norm: Norm = "none"  # in the discriminator's own layers
     penalty: Penalty = "r1r2"  # of the discriminator's gradients: R1 and R2, or that of WGAN-GP
     penalty_weight: float = 0.02  # per step
-    penalty_every: int = 8  # steps between penalties, each multiplied by this number
+    penalty_every: int = 8  # the discriminator's steps between penalties, each multiplied by this number
     head_penalty: float = 0.05  # weight of the same penalty on the projected heads, at the encoder's features
     clip: float = 0.0  # size to which the discriminator's weights are clipped after its steps; 0: they are not
     freeze: int = 0  # first convolutions of the discriminator that keep the weights they start with

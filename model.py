@@ -49,12 +49,12 @@ class Generator(nn.Module):
         self.classes = ClassEmbeddings(config.vocabulary, config.nz)
 
     def conditioned(self, z: Tensor, codes: Tensor | None) -> Tensor:
-        """Shift latents (N, nz) by the learned embeddings of their classes; codes (N, K) as in `gan.classes`."""
+        """Shift latents (N, nz) by the learned embeddings of their classes; codes (N, V) as in `gan.classes`."""
         shift = self.classes(codes)
         return z if shift is None else z + QUICKER * shift
 
     def forward(self, z: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Generate a face for each latent, of its classes if any: (N, nz), (N, K) -> (N, C, S, S)."""
+        """Generate a face for each latent, of its classes if any: (N, nz), (N, V) -> (N, C, S, S)."""
         z = self.conditioned(z, codes)
         x = z[:, :, None, None]
         for layer in self.main:

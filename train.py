@@ -59,10 +59,10 @@ def train(
 ) -> None:
     """Train to the end of the last epoch or of the budget, or until `stopping()`.
 
-    A step is one of the discriminator's and one of the generator's, both with samples from `draw`, and an update of the
-    averaged generator.
+    A step is one of the discriminator's and one of the generator's, both with samples from `generate`, and an update of
+    the averaged generator.
     """
-    config, ranks, n = run.config, run.ranks, run.config.batch_size
+    config, ranks, batch_size = run.config, run.ranks, run.config.batch_size  # of all processes together
     networks = WrappedNetworks.of(run, state)
     roll_back, saved = RollBack(run, state, monitor), time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
@@ -80,7 +80,7 @@ def train(
             discriminator_step(step)
         if due(state.step, config.g_every):
             generator_step(step)
-            remain = ema.decay(n * config.g_every, n * state.step, config.ema_half_life_images)
+            remain = ema.decay(batch_size * config.g_every, batch_size * state.step, config.ema_half_life_images)
             ema.update(state.ema, state.generator, remain)
         monitor.step_done()
 
@@ -95,7 +95,7 @@ def train(
         if ranks.first and ending and state.is_finite():  # before the last row, which includes the probe's results
             preview(run, state, monitor, probe)
         if saving or evaluated or due(state.step, LOG_EVERY):
-            healthy = monitor.row(state.step, n * state.step, {**ranks.means(monitor.means()), **metrics})
+            healthy = monitor.row(state.step, batch_size * state.step, {**ranks.means(monitor.means()), **metrics})
             if roll_back.back_if(not healthy or (saving and not state.is_finite())):
                 continue
         previewed = not ending and due(state.step, config.plot_every) and monitor.may_preview()
@@ -108,24 +108,22 @@ def train(
             roll_back.saved(good)
 
 
-def draw(step: Step, network: Network) -> tuple[View, View]:
-    """Return real faces and new samples for the step of `network`, d or g, both as the discriminator receives them.
+def generate(step: Step, network: Network) -> View:
+    """Return samples for the step of `network`, d or g, as the discriminator receives them.
 
-    Unless the networks are the book's, the samples of the discriminator's step keep their graph, and the generator's
-    step uses them again.
+    Unless the networks are the book's, the generator's step takes up the samples of the discriminator's, which keep
+    their graph for it.
     """
-    if step.kept is not None:
-        return step.kept
+    if step.samples is not None:
+        return step.samples
     config, generator = step.run.config, step.networks.generator
     z = latent.normal(step.random("z", network), config.batch_size, config.nz)  # (batch_size, nz), standard normal
     z = send(z[step.mine], step.run.device)  # with several processes, this one's part
     with torch.set_grad_enabled(network == "g" or step.shared):  # the discriminator's step alone needs no graph
         fake = generator(z, step.classes)  # (n, C, S, S) in [-1, 1], of the classes of the real faces
         fake = step.view(fake.float(), network)
-    with torch.no_grad():
-        real = step.view(step.real, network)
-    step.kept = (real, fake) if step.shared else None
-    return real, fake
+    step.samples = fake if step.shared else None
+    return fake
 
 
 def discriminator_step(step: Step) -> None:
@@ -133,8 +131,8 @@ def discriminator_step(step: Step) -> None:
     config, optimizer, monitor = step.run.config, step.state.d_optimizer, step.monitor
     optimizer.zero_grad(set_to_none=True)
     with autocast(step.run.device, step.run.precision):
-        real, fake = draw(step, "d")
-        fake = fake.detach()
+        fake = generate(step, "d").detach()
+        real = step.real_view("d")
         logits = discriminate_pair(step.networks.trained_discriminator, real, fake, apart=config.d_norm == "batch")
         d_loss = loss = discriminator_loss(config.loss, *logits)
         if step.penalty_due:  # lazy: applied less often, so weighted up
@@ -155,11 +153,12 @@ def generator_step(step: Step) -> None:
     step.state.discriminator.requires_grad_(False)
     optimizer.zero_grad(set_to_none=True)
     with autocast(step.run.device, step.run.precision):
-        real, fake = draw(step, "g")
-        fake_logits, real_logits = discriminate(discriminator, fake), None
+        fake = generate(step, "g")
+        fake_logits = discriminate(discriminator, fake)
+        real_logits = None
         if config.loss in COMPARING:
             with torch.no_grad():
-                real_logits = discriminate(discriminator, real)
+                real_logits = discriminate(discriminator, step.real_view("g"))
         g_loss = generator_loss(config.loss, real_logits, fake_logits)
         loss = g_loss + weighted_wholeness(step, fake.images)
     loss.backward()
@@ -172,7 +171,7 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
     """Run `python train.py`: begin or resume a run, train, and say what to do next."""
     if config.tensorboard:
         tensorboard_log.writer_class()  # before anything is created: the package may be missing
-    steps = discriminator_step, generator_step  # by which the machine is measured
+    steps = discriminator_step, generator_step  # timed by the start of a run, which cannot import this file
     with joined(config.gpu) as ranks, begin(config, typed, ranks, steps) as ready:
         if ready is not None:
             run_until_stopped(ready)
@@ -180,19 +179,19 @@ def main(config: TrainConfig, typed: Mapping[str, Any]) -> None:
 
 def run_until_stopped(ready: Ready) -> None:
     """Train until the run ends or is stopped, and say what to do next."""
-    run, state, config, first = ready.run, ready.state, ready.run.config, ready.state.step
+    run, state, config, began_at = ready.run, ready.state, ready.run.config, ready.state.step
     samples, film = run.samples, run.folder / "timelapse.webp"
     outputs = opened_outputs(run)
     prepared = time.perf_counter() - ready.since  # counts towards the budget
     state.cycle = dataclasses.replace(state.cycle, seconds=state.cycle.seconds - prepared)
     ends = None if config.budget is None else state.cycle.seconds + 60 * config.budget
     shown, faces = run.folder if run.ranks.first else None, len(ready.batches)
-    monitor = Monitor(shown, config, faces, first, ready.seconds, ends, outputs)
+    monitor = Monitor(shown, config, faces, began_at, ready.seconds, ends, outputs)
     examples = images.grid(ready.batches.pack.pixels[ready.batches.chosen[:BATCH]])
     for output in outputs:
-        output.picture("faces", "Faces it learns from", examples, first)
-    if first:
-        log(f"going on from step {first}, {first * config.batch_size:,} images seen")
+        output.picture("faces", "Faces it learns from", examples, began_at)
+    if began_at:
+        log(f"going on from step {began_at}, {began_at * config.batch_size:,} images seen")
     try:
         with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, ready.batches, monitor, asked, ready.evaluator, ready.probe)

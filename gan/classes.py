@@ -28,7 +28,7 @@ class Classes:
 
     Args:
         vocabulary: for each column its name, followed by its classes; empty without classes.
-        rows: the distinct combinations of codes among the faces, (U, K) integers.
+        rows: the distinct combinations of codes among the faces, (U, V) integers.
         counts: number of faces with each combination, (U,).
     """
 
@@ -38,7 +38,7 @@ class Classes:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, codes: np.ndarray) -> Classes:
-        """Count the combinations in the codes (N, K) of some faces."""
+        """Count the combinations in the codes (N, V) of some faces."""
         return cls(vocabulary, *np.unique(codes, axis=0, return_counts=True)) if vocabulary else NONE
 
     @classmethod
@@ -63,7 +63,7 @@ class Classes:
         return {"classes": {"rows": torch.from_numpy(self.rows), "counts": torch.from_numpy(self.counts)}}
 
     def of_seeds(self, seeds: Sequence[int], class_filter: Mapping[int, int] | None = None) -> np.ndarray:
-        """Draw codes for the faces of given seeds, (N, K), with the frequencies of the training faces.
+        """Draw codes for the faces of given seeds, (N, V), with the frequencies of the training faces.
 
         `class_filter` fixes the code of some columns; the others are drawn among the faces that have those codes, if
         there are any. Each row depends only on its seed, the classes and the filter.
@@ -81,7 +81,7 @@ class Classes:
         return codes
 
     def draw(self, random: np.random.Generator, n: int) -> np.ndarray:
-        """Draw codes for n random faces: (n, K)."""
+        """Draw codes for n random faces: (n, V)."""
         return self.rows[np.searchsorted(np.cumsum(self.counts), random.integers(self.counts.sum(), size=n), "right")]
 
     def previewed(self) -> list[int]:

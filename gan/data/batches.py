@@ -23,7 +23,7 @@ class Batches:
     A batch may span two epochs, so that no face is left out or repeated. `chosen` are the indices of the faces to train
     on, (n,); if the GPU has room, they all stay on it. `flip` is the probability that a face is mirrored. `part` is the
     slice of each batch to return, for several devices that share it. `codes` are the classes of the pack's faces,
-    (N, K); see `gan.classes`.
+    (N, V); see `gan.classes`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Batches:
         return np.array([self._order(i // len(self))[i % len(self)] for i in range(end - self.batch_size, end)])
 
     def classes(self, step: int) -> Tensor:
-        """Return the classes of the batch of `step`, or of its part: (batch_size, K), int64, on the device."""
+        """Return the classes of the batch of `step`, or of its part: (batch_size, V), int64, on the device."""
         return send(self.codes[torch.from_numpy(self.indices(step)[self.part])], self.device)
 
     def __call__(self, step: int) -> Tensor:

@@ -146,12 +146,12 @@ class Sampler:
             return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in features)], 1).cpu()
 
     def logits(self, faces: Tensor, codes: Tensor) -> Tensor:
-        """Return the discriminator's logits of faces (N, C, S, S) of these classes, (N, K)."""
+        """Return the discriminator's logits of faces (N, C, S, S) of these classes, (N, V)."""
         assert self.discriminator is not None
         return self.discriminator(faces, None, codes) if self.classes.vocabulary else self.discriminator(faces)
 
     def codes(self, seeds: Sequence[int]) -> Tensor:
-        """Return the classes of the samples of some seeds, (N, K)."""
+        """Return the classes of the samples of some seeds, (N, V)."""
         codes = self.classes.of_seeds(seeds, self.class_filter)
         for column, code in self.class_override.items():
             codes[:, column] = code
@@ -159,7 +159,7 @@ class Sampler:
 
     @torch.no_grad()
     def latents(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0, codes: Tensor | None = None) -> Tensor:
-        """Return the generator's inputs (N, nz) for some seeds, with the seeds' classes or the given ones (N, K)."""
+        """Return the generator's inputs (N, nz) for some seeds, with the seeds' classes or the given ones (N, V)."""
         z = latent.latents(seeds, self.model.nz, mean, std).to(self.device)
         if not self.classes.vocabulary:
             return z

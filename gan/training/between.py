@@ -118,7 +118,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
 
 
 def samples(run: Run, generator: Generator, seeds: Sequence[int], codes: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return samples (N, C, S, S) in [-1, 1] for seeds and classes (N, K), and these classes on the run's device."""
+    """Return samples (N, C, S, S) in [-1, 1] for seeds and classes (N, V), and these classes on the run's device."""
     on_device = torch.from_numpy(codes).to(run.device)
     return generator(latent.latents(seeds, run.config.nz).to(run.device), on_device), on_device
 

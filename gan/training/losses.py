@@ -1,9 +1,9 @@
 """Adversarial losses and gradient penalties as pure functions of logits, without state or randomness of their own.
 
-Logits are raw outputs of the discriminator, high for real: (N, K, P), of K heads at P positions of an image. Each head
-has its own loss, and the losses are summed. The loss is taken at each position and then averaged, so that positions
-already won count less than a broken one (Isola et al. 2017). softplus keeps a useful gradient at every logit, where the
-logarithm of a sigmoid rounds to 0.
+Logits are raw outputs of the discriminator, high for real: (N, K, P), of its own layers and its heads, K in all, at P
+positions of an image. Each of the K has its own loss, and the losses are summed. The loss is taken at each position and
+then averaged, so that positions already won count less than a broken one (Isola et al. 2017). softplus keeps a useful
+gradient at every logit, where the logarithm of a sigmoid rounds to 0.
 """
 
 from __future__ import annotations

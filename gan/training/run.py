@@ -166,7 +166,7 @@ class Run:
     faces: dict[str, Any]  # digest of the pack, and how many are trained on, held out, rejected, left out
     ranks: Ranks = dataclasses.field(default_factory=Ranks)  # this process among those that train the run
     chosen: np.ndarray | None = None  # mask of the pack's faces, True if selected; None: all are
-    codes: np.ndarray | None = None  # classes of each face of the pack, (N, K); None without classes
+    codes: np.ndarray | None = None  # classes of each face of the pack, (N, V); None without classes
     classes: Classes = NONE  # of the training faces
 
     @property

@@ -56,7 +56,7 @@ class View:
 
     images: Tensor  # augmented, (n, C, S, S) in [-1, 1]
     features: list[Tensor]  # the features of the images by the discriminator's encoder
-    classes: Tensor  # (n, K); generated faces have the classes of the real faces beside them
+    classes: Tensor  # (n, V); generated faces have the classes of the real faces beside them
 
     def detach(self) -> View:
         """Return the same view without the graph that leads back to the generator."""
@@ -72,8 +72,9 @@ class Step:
     networks: WrappedNetworks
     monitor: Monitor
     real: Tensor  # real faces of this process, (n, C, S, S) in [-1, 1]
-    classes: Tensor  # their classes, (n, K); K is 0 without classes
-    kept: tuple[View, View] | None = None  # real and generated faces of the discriminator's step, for the generator's
+    classes: Tensor  # their classes, (n, V); V is 0 without classes
+    samples: View | None = None  # of the discriminator's step, for the generator's if they are shared
+    seen: View | None = None  # likewise the real faces
 
     @property
     def shared(self) -> bool:
@@ -97,8 +98,18 @@ class Step:
         own = "" if network is None else "d_" if self.shared else f"{network}_"
         return latent.stream(self.run.config.seed, self.state.step, own + purpose, self.state.retries)
 
+    @torch.no_grad()
+    def real_view(self, network: Network) -> View:
+        """Return the real faces as the discriminator receives them in the step of `network`."""
+        if self.seen is None or not self.shared:
+            self.seen = self.view(self.real, network)
+        return self.seen
+
     def view(self, images: Tensor, network: Network) -> View:
-        """Augment and encode images for the step of `network`, real and generated faces alike."""
+        """Augment and encode images for the step of `network`.
+
+        The random stream is the same at each call, so real and generated faces are moved and coloured alike.
+        """
         config = self.run.config
         moves = draw_moves(
             self.random("moves", network), config.batch_size, config.image_size, config.translate, config.colour

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import Metric, TrainConfig
+from config import CRITICS, Metric, TrainConfig
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
 from gan.watching.curves import ALIKE, BY_DAMAGE, DAMAGE_NOISE, DAMAGE_OF_FACES, METRICS, Curves
@@ -45,7 +45,7 @@ THUMBNAIL = 8  # `variety` and `drift` compare the means of this many parts per 
 class Probe:
     """Measures the networks at each preview, always with the same training and held-out faces (N, S, S, C) uint8.
 
-    `codes` are the classes of both sets, (N, K) each, if the networks are conditional.
+    `codes` are the classes of both sets, (N, V) each, if the networks are conditional.
     """
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray, codes: Sequence[Tensor] | None = None) -> None:
@@ -168,7 +168,7 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     if len(values) < 2 or values[-2:].max() > COLLAPSED or values[-1] > values[-2] + 0.05:  # variety is recovering
         return None
     accuracy = _recent(curves, "d_accuracy", 3)
-    won = len(accuracy) and np.median(accuracy) >= WON and config.loss != "wgan"  # a critic is meant to be ahead
+    won = len(accuracy) and np.median(accuracy) >= WON and config.loss not in CRITICS
     if values.max() <= COLLAPSED and won:  # training never got going; this is no collapse
         return None
     if config.nz < 16:
@@ -187,7 +187,7 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
 
 def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diagnosis | None:
     accuracy, images = _recent(curves, "d_accuracy", 3), curves.column("images_seen")[0][-1]
-    if config.loss == "wgan" and len(accuracy) and np.median(accuracy) >= WON:  # a critic is meant to be ahead
+    if config.loss in CRITICS and len(accuracy) and np.median(accuracy) >= WON:
         return None
     if not len(accuracy) or LOST < np.median(accuracy) < WON or images < (1 if measured else 2) * EARLY_IMAGES:
         return None

@@ -154,7 +154,7 @@ class Monitor:
             self.sums[name] = (total + value.detach(), count + 1)
 
     def add_logits(self, real: Tensor, fake: Tensor) -> None:
-        """Collect the discriminator's logits of one step, (N,) or (N, heads), which are still on the device."""
+        """Collect the discriminator's logits of one step, (N, K, P), which are still on the device."""
         real, fake = (logits.detach().float().view(len(logits), -1).mean(1) for logits in (real, fake))
         self.add(real_logit=real.mean(), fake_logit=fake.mean(), d_accuracy=(real[:, None] > fake).float().mean())
         self.logits.append((real, fake))

@@ -149,7 +149,7 @@ def test_every_preset_trains_on(preset: str, faces: Path, tmp_path: Path, run_he
 
 
 @pytest.mark.parametrize("loss", ["bce", "hinge", "rahinge"])
-def test_every_loss_trains(loss: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
+def test_the_losses_of_the_book_and_hinge_train(loss: str, faces: Path, tmp_path: Path, run_here: Command) -> None:
     said(run_here("train.py", *SMALL, f"--data_path={faces}", f"--loss={loss}", "--max_epoch=2", "--noprojected"))
     rows = rows_of(tmp_path / "checkpoints/a")
     assert rows[-1]["step"] == 6

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from machine import FAST
 from PIL import Image
 
 import train
-from config import RELEASED, TrainConfig
+from config import RELEASED, Arch, TrainConfig
 from gan import checkpoint
 from gan.command_line import command_line
 from gan.data import faces as faces_module
@@ -674,7 +674,7 @@ def test_networks_of_another_version_are_refused_by_the_name_of_their_file(
     assert result.returncode == 2
     message = one_line(result.stderr)
     assert "checkpoints/a/latest.pt" in message
-    assert "expected one of book, dcgan, resnet; got 'other'" in message
+    assert f"expected one of {', '.join(get_args(Arch))}; got 'other'" in message
     assert "use the version that wrote it" in message
 
 

@@ -7,12 +7,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 
 from app import StudioConfig
 from config import (
+    Arch,
     CheckpointError,
     ConfigError,
     DataError,
@@ -25,6 +26,8 @@ from export import ExportConfig
 from gan.command_line import BARE, command_line, convert, help_text, options_table, parse
 from gan.data.cleaning import PrepareConfig
 from generate import GenerateConfig
+
+ARCHS = get_args(Arch)
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig)
@@ -182,7 +185,7 @@ def test_home_folder_is_expanded() -> None:
         ("--batch_size 4 --batch-size 4", "--batch_size is given twice; give it once"),
         ("--lr1", "--lr1 needs a value: --lr1=NUMBER"),
         ("--lr1 --gpu", "--lr1 needs a value: --lr1=NUMBER"),
-        ("--arch", "--arch needs a value: --arch=book|dcgan|resnet"),
+        ("--arch", f"--arch needs a value: --arch={'|'.join(ARCHS)}"),
         ("--run", "--run needs a value: --run=TEXT"),
         ("--run=", "--run needs a value: --run=TEXT"),
         ("--data_path", "--data_path needs a value: --data_path=PATH"),
@@ -195,8 +198,8 @@ def test_home_folder_is_expanded() -> None:
         ("--lr1=nan", "--lr1: expected a finite number; got 'nan'"),
         ("--lr1=-inf", "--lr1: expected a finite number; got '-inf'"),
         ("--lr1=1e999", "--lr1: expected a finite number; got '1e999'"),
-        ("--arch=resnett", "--arch: expected one of book, dcgan, resnet; got 'resnett'; did you mean resnet?"),
-        ("--arch=None", "--arch: expected one of book, dcgan, resnet; got 'None'"),
+        ("--arch=resnett", f"--arch: expected one of {', '.join(ARCHS)}; got 'resnett'; did you mean resnet?"),
+        ("--arch=None", f"--arch: expected one of {', '.join(ARCHS)}; got 'None'"),
         ("--penalty=gp", "unknown option --penalty; --help lists them all"),
         ("--batch_size=1", "--batch_size: must be at least 2; got 1"),
         ("--cascade=a.xml", "unknown option --cascade; --help lists them all"),
@@ -338,7 +341,7 @@ def test_help_says_types_defaults_and_presets() -> None:
     assert "--[no]gpu train on the GPU" in text
     assert "--resume[=TEXT] go on" in text
     assert "--run=TEXT name of the run" in text
-    assert "--arch=book|dcgan|resnet generator:" in text
+    assert f"--arch={'|'.join(ARCHS)} generator:" in text
     assert "(default=dcgan; book=book; book64=book; book2=book; wgan=book; wgan-gp=book)" in text
     assert "(default=checkpoints/anime-faces-96.pt)" in help_text(GenerateConfig, "generate.py", 80)
 

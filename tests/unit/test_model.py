@@ -28,7 +28,7 @@ from model import (
 )
 
 ARCHS: tuple[Arch, ...] = get_args(Arch)
-KINDS = [*((arch, False) for arch in ARCHS), ("dcgan", True), ("resnet", True)]
+KINDS = [*((arch, False) for arch in ARCHS), *((arch, True) for arch in ARCHS if arch != "book")]
 """Generators by name, and whether they are fine."""
 SMALL = ModelConfig(arch="dcgan", image_size=32, nz=10, ngf=8, ndf=8)
 BOOK = ModelConfig(arch="book", image_size=96, nz=100, ngf=64, ndf=64, d_norm="batch")
