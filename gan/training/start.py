@@ -55,8 +55,8 @@ class Setup:
     content: Mapping[str, Any] | None  # of that checkpoint
 
     @property
-    def new(self) -> bool:
-        """Return whether the run needs a new folder, as it is new or goes on from another run's older checkpoint."""
+    def in_new_folder(self) -> bool:
+        """Return whether the run begins a folder: it is new, or goes on from a checkpoint other than latest.pt."""
         return self.source is None or self.source.name != "latest.pt"
 
 
@@ -95,7 +95,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
         setup = ranks.broadcast(setup)
         assert setup is not None, "the first process has settled it"
         device = choose_device(setup.run.config.gpu, log=lambda text: None)
-        with in_words(setup.run.config, device):
+        with explaining_errors(setup.run.config, device):
             ranks.agree(device)
             run = open_run(setup.run, ranks, device)
             with ranks.in_turn():
@@ -110,14 +110,14 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             state, seconds = open_state(run, typed, setup)
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
-                again = as_word(source if source is not None and setup.new else run.folder)
+                again = as_word(source if source is not None and setup.in_new_folder else run.folder)
                 log(f"this run has finished; to go on: python train.py --resume={again} {extension(run.config)}")
                 yield None
                 return
-            best = {} if setup.new else checkpoint.best_so_far(run.folder)
+            best = {} if setup.in_new_folder else checkpoint.best_so_far(run.folder)
             evaluator = open_evaluator(run, state, faces, best) if ranks.first else None
             probe = open_probe(faces)
-            if ranks.first and setup.new:
+            if ranks.first and setup.in_new_folder:
                 locked.enter_context(session.run_lock(run.folder, new=True))
             if ranks.first:
                 run.write_config()
@@ -141,7 +141,7 @@ def settle(
     config, content, folder = looked_up(config, typed, source)
     device = choose_device(config.gpu, log)
     ranks.check(config, device)
-    with in_words(config, device):
+    with explaining_errors(config, device):
         faces, before, anime = open_faces(config), dict[str, Any](), False
         if content is None:
             texts = labels.read(faces.pack, config.data_path, config.classes, log) or {}
@@ -191,15 +191,19 @@ def looked_up(
             )
             config = dataclasses.replace(config, data_path=SYNTHETIC)
         folder = session.new_folder(config)
-    previews, faces = config.save_path, config.data_path
-    if previews is not None and faces.is_dir() and previews.resolve().is_relative_to(faces.resolve()):
-        raise ConfigError(  # when the run is resumed
-            f"--save_path: {previews} lies in {faces}, where previews would be taken for faces; choose another folder"
-        )
-    going_on = source is not None and folder == source.parent
-    if previews is not None and not going_on and any(previews.glob(PREVIEWS)):
-        raise ConfigError(f"--save_path: {previews} holds the previews of another run; choose another folder")
+    if config.save_path is not None:
+        check_previews(config.save_path, config.data_path, new=source is None or folder != source.parent)
     return config, content, folder
+
+
+def check_previews(folder: Path, faces: Path, new: bool) -> None:
+    """Raise a ConfigError if the folder of the previews lies among the faces, or a new run's has those of another."""
+    if faces.is_dir() and folder.resolve().is_relative_to(faces.resolve()):
+        raise ConfigError(  # when the run is resumed
+            f"--save_path: {folder} lies in {faces}, where previews would be taken for faces; choose another folder"
+        )
+    if new and any(folder.glob(PREVIEWS)):
+        raise ConfigError(f"--save_path: {folder} holds the previews of another run; choose another folder")
 
 
 def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
@@ -351,7 +355,7 @@ def open_probe(faces: Faces) -> health.Probe:
 
 
 @contextlib.contextmanager
-def in_words(config: TrainConfig, device: torch.device) -> Iterator[None]:
+def explaining_errors(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Explain an error of torch's compiler or a lack of memory in the block to the user.
 
     Raises:

@@ -785,9 +785,10 @@ def test_a_step_that_does_not_fit_names_the_batch_to_try(pack: Pack, tmp_path: P
 
     state.generator.register_forward_pre_hook(check)
     monitor = contextlib.closing(Monitor(run.folder, run.config, 18))
-    with monitor as watch, pytest.raises(ConfigError, match=r"--batch_size=2$"), start.in_words(config, CPU):
+    explaining = start.explaining_errors
+    with monitor as watch, pytest.raises(ConfigError, match=r"--batch_size=2$"), explaining(config, CPU):
         train.train(run, state, every(pack), watch, lambda: False)
-    with pytest.raises(ConfigError, match="--ngf"), start.in_words(dataclasses.replace(config, batch_size=2), CPU):
+    with pytest.raises(ConfigError, match="--ngf"), explaining(dataclasses.replace(config, batch_size=2), CPU):
         raise MemoryError
 
 
