@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
 KEPT = 3  # maximum number of generators in memory
-PATIENCE = 60.0  # seconds that `close` waits for running work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +66,6 @@ class Face:
         return dataclasses.replace(self, class_filter=left)
 
 
-class StoppedError(Exception):
-    """The studio is closing, and long work must stop."""
-
-
 class Studio:
     """Generators by name, loaded on demand and reloaded when their file changes.
 
@@ -80,8 +75,7 @@ class Studio:
     def __init__(self, first: Path, device: torch.device) -> None:
         name = first.name if first.name != RELEASED_NAME else f"./{first.name}"
         self.typed = {} if first == RELEASED else {name: first}
-        self.device, self.loading, self.closing = device, threading.RLock(), threading.Event()
-        self.at_work, self.rested = 0, threading.Condition()
+        self.device, self.loading = device, threading.RLock()
         self.loaded: dict[str, tuple[float, Sampler]] = {}
         self.found: dict[str, Directions] = {}
         self.classifier = colours.load(device)
@@ -126,37 +120,10 @@ class Studio:
         """Return the directions of a generator; finding them takes a while, except for the released one."""
         with self.loading:
             if sampler.digest not in self.found:
-                self.found[sampler.digest] = directions.of(sampler, self.going_on, self.classifier)
+                self.found[sampler.digest] = directions.of(sampler, classifier=self.classifier)
             while len(self.found) > KEPT:
                 del self.found[next(iter(self.found))]
             return self.found[sampler.digest]
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Mark a block as running work, for which `close` waits."""
-        with self.rested:
-            self.at_work += 1
-        try:
-            yield
-        finally:
-            with self.rested:
-                self.at_work -= 1
-                self.rested.notify_all()
-
-    def close(self) -> None:
-        """Stop running work and wait for it: a process that exits while PyTorch runs in another thread crashes."""
-        self.closing.set()
-        with self.rested:
-            self.rested.wait_for(lambda: not self.at_work, PATIENCE)
-
-    def going_on(self, done: int) -> None:
-        """Stop long work, which calls this regularly, if the studio is closing.
-
-        Raises:
-            StoppedError: the studio is closing.
-        """
-        if self.closing.is_set():
-            raise StoppedError
 
     def wall(self, name: str, seed: int, n: int, std: float, best_of: int, classes: str) -> list[Face]:
         """Return the faces of `n` consecutive seeds, or the best `n` faces of `best_of` seeds.
@@ -167,7 +134,7 @@ class Studio:
         sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
-            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std, self.going_on)
+            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std)
         latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
         return [
             Face(name, plays, z[None], one, std, sampler.class_filter) for one, z in zip(seeds, latents, strict=True)
@@ -229,7 +196,7 @@ class Studio:
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
         points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds)
-        morph.film(faces[0].sampler, points, frames, path, progress=self.going_on)
+        morph.film(faces[0].sampler, points, frames, path)
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
@@ -248,7 +215,7 @@ class Studio:
             DataError: the picture cannot be read.
         """
         sampler = self.sampler(name)
-        found = Generator(sampler).invert(path, self.going_on)
+        found = Generator(sampler).invert(path)
         return Face(name, playing(sampler), found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:
