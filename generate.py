@@ -415,12 +415,11 @@ def writing() -> Iterator[None]:
 
 def saved(config: GenerateConfig, sampler: Sampler, made: Iterable[Drawn]) -> Iterator[Drawn]:
     """Yield faces, after each was written to a file of its own if there is `--outdir`."""
-    with images.PictureWriter() as writer:
-        for one in made:
-            if config.outdir is not None:
-                recipe = Recipe(sampler.digest, one.latent[None], seeds=() if one.seed is None else (one.seed,))
-                writer.save(one.pixels, config.outdir / f"{one.name}.png", recipe.text())
-            yield one
+    for one in made:
+        if config.outdir is not None:
+            recipe = Recipe(sampler.digest, one.latent[None], seeds=() if one.seed is None else (one.seed,))
+            images.save_picture(one.pixels, config.outdir / f"{one.name}.png", recipe.text())
+        yield one
 
 
 def told(config: GenerateConfig, n: int) -> None:
