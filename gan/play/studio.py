@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -76,7 +77,7 @@ class Studio:
         name = first.name if first.name != RELEASED_NAME else f"./{first.name}"
         self.typed = {} if first == RELEASED else {name: first}
         self.device, self.loading = device, threading.RLock()
-        self.loaded: dict[str, tuple[float, Sampler]] = {}
+        self.load = functools.lru_cache(KEPT)(lambda path, changed: sampling.load(path, device))
         self.found: dict[str, Directions] = {}
         self.classifier = colours.load(device)
         self.colours = {name: known for name, *known in self.classifier.vocabulary}
@@ -104,25 +105,16 @@ class Studio:
         """
         with self.loading:
             path = checkpoint.find(self.path(name), sampling.FILES)
-            try:
+            changed = 0.0
+            with contextlib.suppress(OSError):  # loading reports the error
                 changed = path.stat().st_mtime
-            except OSError:
-                changed = 0.0  # loading reports the error
-            if name not in self.loaded or self.loaded[name][0] != changed:
-                self.loaded.pop(name, None)
-                self.loaded[name] = changed, sampling.load(path, self.device)
-            self.loaded[name] = self.loaded.pop(name)  # most recently used last
-            while len(self.loaded) > KEPT:
-                del self.loaded[next(iter(self.loaded))]
-            return self.loaded[name][1]
+            return self.load(path, changed)
 
     def directions(self, sampler: Sampler) -> Directions:
         """Return the directions of a generator; finding them takes a while, except for the released one."""
         with self.loading:
             if sampler.digest not in self.found:
                 self.found[sampler.digest] = directions.of(sampler, classifier=self.classifier)
-            while len(self.found) > KEPT:
-                del self.found[next(iter(self.found))]
             return self.found[sampler.digest]
 
     def wall(self, name: str, seed: int, n: int, std: float, best_of: int, classes: str) -> list[Face]:
