@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -81,10 +81,9 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
-        studio.close()
-        logging.getLogger("uvicorn.error").disabled = True  # it would report open pages, at length
-        blocks.server.force_exit = True
-        blocks.close(verbose=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # PyTorch may be at work in another thread, and would crash in an ordinary exit
 
 
 if __name__ == "__main__":

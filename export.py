@@ -15,15 +15,6 @@ from gan.files import as_word, printable, replacing
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
-from gan.sharing.web_page import Stored
-
-Format = Literal["html", "onnx", "safetensors"]
-STORABLE: Mapping[Format, tuple[Stored, ...]] = {
-    "html": ("int8", "fp16"),
-    "onnx": ("fp32", "fp16"),
-    "safetensors": ("fp32",),
-}
-"""Formats in which weights can be stored; the first is the default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +23,11 @@ class ExportConfig:
 
     examples: ClassVar[tuple[str, ...]] = (
         "--checkpoint=checkpoints/my_run",
-        "--to=onnx --weights=fp16",
+        "--to=onnx",
         "--to=safetensors --out=my_model",
     )
 
-    to: Format = option(
+    to: Literal["html", "onnx", "safetensors"] = option(
         "html",
         "html: one file that draws faces in any browser, without a network; onnx: for other programs; safetensors: a "
         "folder as on the Hugging Face hub, which generate.py reads, too.",
@@ -49,28 +40,16 @@ class ExportConfig:
     out: Path | None = option(
         None, "the file to write, or for safetensors the folder; unset: faces.html, faces.onnx, faces-hub."
     )
-    weights: Stored | None = option(
-        None,
-        "how weights are stored: fp32 or fp16 for onnx, fp16 or int8 for html, fp32 for safetensors; unset: fp32, and "
-        "int8 for html.",
-    )
     push: str | None = option(
         None, "upload the folder of --to=safetensors to the Hugging Face hub, under this name: USER/MODEL."
     )
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        if self.weights not in (None, *STORABLE[self.to]):
-            raise ConfigError(f"--weights: --to={self.to} stores {' or '.join(STORABLE[self.to])}; got {self.weights}")
         if self.push is not None and self.to != "safetensors":
             raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
         if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
             raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
-
-    @property
-    def stored(self) -> Stored:
-        """The format in which weights are stored."""
-        return self.weights or STORABLE[self.to][0]
 
     @property
     def place(self) -> Path:
@@ -90,14 +69,13 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
     shown = printable(str(path))
     try:
         if config.to == "html":
-            web_page.write(sampler, path, config.stored)
-            told = f"weights in {config.stored}; open it in a browser, or send it to a friend"
+            web_page.write(sampler, path)
+            told = "open it in a browser, or send it to a friend"
         elif config.to == "onnx":
             with replacing(path) as temporary:
-                onnx_file.write(sampler, temporary, config.stored == "fp16")
-                furthest, speed, plain = onnx_file.compared(sampler, temporary, config.stored == "fp16")
-            told = f"checked; numbers differ from PyTorch's by {furthest:.1g} at most; "
-            told += f"{speed:.0f} faces/s by ONNX Runtime, {plain:.0f} by PyTorch"
+                onnx_file.write(sampler, temporary)
+                furthest = onnx_file.compared(sampler, temporary)
+            told = f"checked; numbers differ from PyTorch's by {furthest:.1g} at most"
         else:
             about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
             named = hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))

@@ -23,7 +23,6 @@ import itertools
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -33,7 +32,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from config import NOGPU, RELEASED, CheckpointError, ConfigError, check_numbers, option
+from config import NOGPU, RELEASED, CheckpointError, ConfigError, check_numbers, option, options_of
 from gan import images
 from gan.classes import ROW
 from gan.command_line import BARE, command_line
@@ -49,7 +48,6 @@ from gan.quality.sampling import Sampler
 
 GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
 FILMED = 64  # maximum number of faces that a film goes through
-RECOLOURED = 4  # number of faces whose colour is changed without a progress bar
 MOST_SEEDS = 1_000_000  # in a list
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
 
@@ -205,8 +203,7 @@ class GenerateConfig:
 
     def asked(self) -> list[str]:
         """Return what the options ask for: one of the upper part of `GOES_WITH`, then its limits."""
-        given = {f"--{name}" for name in ("timelapse", "morph", "invert", "mix", "like", "gen_search_num", "vary")
-                 if getattr(self, name) is not None}  # fmt: skip
+        given = {f"--{name}" for name in options_of(type(self)) if getattr(self, name) is not None}
         given |= {"--class without a name"} if self.classes == BARE else set()
         asked = [next((verb for verb in GOES_WITH if verb in given), "faces of seeds")]
         asked += ["--seed=LIST"] if self.listed else []
@@ -251,10 +248,10 @@ def search(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Generate the best faces of many seeds."""
     assert config.gen_search_num is not None
     seeds = range(config.seeds[0], config.seeds[0] + config.gen_search_num)
-    with bar("choosing", len(seeds)) as progress:
+    with bar("choosing", total=len(seeds)) as progress:
         best, by = ranking.best(sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
-    said = f", of {len(seeds):,} {by}{' before the change' if config.changes else ''}"
-    write(config, sampler, of_seeds(config, sampler, move, best), len(best), said=said)
+    more = f", of {len(seeds):,} {by}{' before the change' if config.changes else ''}"
+    write(config, sampler, of_seeds(config, sampler, move, best), len(best), more=more)
 
 
 def like(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
@@ -273,7 +270,7 @@ def mix(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
 def invert(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Generate the face that looks most like a picture."""
     assert config.invert is not None
-    with bar("searching", inversion.TOTAL) as progress:
+    with bar("searching", total=inversion.TOTAL) as progress:
         found = Generator(sampler).invert(config.invert, progress.update)
     print(
         f"pixels differ by {found.distance:.1f} of 255 from {printable(str(config.invert))}; those of the nearest "
@@ -300,14 +297,12 @@ def film(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
         )
     points = move(lambda of: torch.cat([recipes.point(of, word, config.gen_mean, config.gen_std) for word in words]))
     n = morph.frames_of(len(points), config.seconds)
-    with bar("generating", (morph.FINER + 1) * n) as progress:
+    with bar("generating", total=(morph.FINER + 1) * n) as progress:
         frames = zip(*morph.film(sampler, points, n, path, progress.update), strict=True)
-    made = (Drawn(f"morph-{i:04d}", pixels, latent) for i, (latent, pixels) in enumerate(frames))
-    with writing():
-        for _ in saved(config, sampler, made):
-            pass
+    for i, (latent, pixels) in enumerate(frames):
+        save_single(config, sampler, Drawn(f"morph-{i:04d}", pixels, latent))
     print(f"{len(points)} faces and back in {n / morph.FPS:.1f} seconds, {n} pictures, in {path}")
-    told(config, n)
+    told(n, "single face", config.outdir)
 
 
 def timelapse(config: GenerateConfig) -> None:
@@ -377,12 +372,7 @@ def write_latents(
 
 
 def write(
-    config: GenerateConfig,
-    sampler: Sampler,
-    made: Iterable[Drawn],
-    total: int,
-    columns: int | None = None,
-    said: str = "",
+    config: GenerateConfig, sampler: Sampler, made: Iterable[Drawn], n: int, columns: int | None = None, more: str = ""
 ) -> None:
     """Write faces to a grid, or a single face as it is, and with `--outdir` also to single files.
 
@@ -390,54 +380,36 @@ def write(
     """
     shown: list[Drawn] = []
     if config.outdir is None:  # only the grid is written
-        made, total = itertools.islice(made, GRID), min(total, GRID)
-    with writing():
-        for one in saved(config, sampler, bar("generating", total, made)):
-            if len(shown) < GRID:
-                shown.append(one)
-        pixels = np.stack([one.pixels for one in shown])
-        seeds = [one.seed for one in shown if one.seed is not None]
-        recipe = Recipe(sampler.digest, torch.stack([one.latent for one in shown]), columns, seeds)
-        picture = pixels[0] if len(shown) == 1 else images.grid(pixels, columns)
-        images.save_picture(picture, config.picture, recipe.text())
-    print(f"{counted(len(shown), 'face')} in {config.picture}{said}")
-    told(config, total)
+        made, n = itertools.islice(made, GRID), min(n, GRID)
+    for one in bar("generating", made, n):
+        save_single(config, sampler, one)
+        if len(shown) < GRID:
+            shown.append(one)
+    pixels = np.stack([one.pixels for one in shown])
+    seeds = [one.seed for one in shown if one.seed is not None]
+    recipe = Recipe(sampler.digest, torch.stack([one.latent for one in shown]), columns, seeds)
+    picture = pixels[0] if len(shown) == 1 else images.grid(pixels, columns)
+    images.save_picture(picture, config.picture, recipe.text())
+    told(len(shown), "face", config.picture, more)
+    told(n, "single face", config.outdir)
 
 
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """Turn an OSError into a ConfigError."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
-
-
-def saved(config: GenerateConfig, sampler: Sampler, made: Iterable[Drawn]) -> Iterator[Drawn]:
-    """Yield faces, after each was written to a file of its own if there is `--outdir`."""
-    with images.PictureWriter() as writer:
-        for one in made:
-            if config.outdir is not None:
-                recipe = Recipe(sampler.digest, one.latent[None], seeds=() if one.seed is None else (one.seed,))
-                writer.save(one.pixels, config.outdir / f"{one.name}.png", recipe.text())
-            yield one
-
-
-def told(config: GenerateConfig, n: int) -> None:
-    """Say where the single faces are."""
+def save_single(config: GenerateConfig, sampler: Sampler, one: Drawn) -> None:
+    """Write a face to a file of its own if there is `--outdir`."""
     if config.outdir is not None:
-        print(f"{counted(n, 'single face')} in {config.outdir}")
+        recipe = Recipe(sampler.digest, one.latent[None], seeds=() if one.seed is None else (one.seed,))
+        images.save_picture(one.pixels, config.outdir / f"{one.name}.png", recipe.text())
 
 
-def counted(n: int, what: str) -> str:
-    """Return a count with its noun, such as "2 faces"."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
+def told(n: int, what: str, place: Path | None, more: str = "") -> None:
+    """Say how many faces are in which file or folder, if there is one."""
+    if place is not None:
+        print(f"{n} {what}{'' if n == 1 else 's'} in {place}{more}")
 
 
-def bar(what: str, total: int, faces: Any = None, quick: int = 8 * sampling.BATCH) -> tqdm:
-    """Return a progress bar, which is shown only in a terminal and for more than `quick` faces."""
-    hidden = total <= quick or not sys.stderr.isatty()
-    return tqdm(faces, desc=what, total=total, unit="face", disable=hidden, leave=False)
+def bar(what: str, made: Any = None, total: int | None = None) -> tqdm:
+    """Return a progress bar, which is shown only in a terminal and after a second."""
+    return tqdm(made, desc=what, total=total, unit="face", delay=1, disable=None, leave=False)
 
 
 def mover(config: GenerateConfig, sampler: Sampler) -> Mover:
@@ -448,22 +420,17 @@ def mover(config: GenerateConfig, sampler: Sampler) -> Mover:
     """
     if not config.changes:
         return lambda draw: draw(sampler)
-    with bar("finding directions", directions.SAMPLES) as progress:
+    with bar("finding directions", total=directions.SAMPLES) as progress:
         found = directions.of(sampler, progress.update)
     found.targets(sampler, config.changes)  # an unknown colour is an error now
-
-    def each(latents: Tensor) -> Iterable[Tensor]:
-        return bar("recolouring", len(latents), latents, RECOLOURED)
-
-    return lambda draw: found.change(sampler, draw, config.changes, each)
+    return lambda draw: found.change(sampler, draw, config.changes, functools.partial(bar, "recolouring"))
 
 
 def check(asked: str, config: GenerateConfig, typed: Iterable[str]) -> None:
     """Check by `GOES_WITH` that every typed option has an effect on what is asked for; raise a ConfigError if not."""
     used = {*GOES_WITH[asked].split(), *(OF_NEIGHBOURS if config.vary is not None else ())}
     for name in sorted(set(typed) - used):
-        shown = {"classes": "class"}.get(name, name)
-        raise ConfigError(f"--{shown} has no effect with {asked}; leave it out")
+        raise ConfigError(f"--{'class' if name == 'classes' else name} has no effect with {asked}; leave it out")
 
 
 def of_classes(config: GenerateConfig, sampler: Sampler) -> tuple[Sampler, bool]:
@@ -512,7 +479,10 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
             sampler, has_rows = of_classes(config, sampler)
             if has_rows:
                 check(verb := "--class=FROM..TO", config, typed)
-        VERBS[verb](config, sampler, mover(config, sampler))
+        try:
+            VERBS[verb](config, sampler, mover(config, sampler))
+        except OSError as error:
+            raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from config import DIRECTIONS, RELEASED
 from gan import checkpoint, images
 from gan.device import choose_device
 from gan.play import directions
-from gan.play.directions import Directions
+from gan.play.directions import Change, Directions
 from gan.quality import colours, sampling
 from gan.quality.sampling import Sampler
 
@@ -72,8 +72,8 @@ def sheet(sampler: Sampler, found: Directions) -> np.ndarray:
     """Draw three faces, three rows each: unchanged, at both ends of every slider, with every hair and eye colour."""
     latents = sampler.latents([3008, 3017, 3020]).cpu()
     ways = [latents, *(found.move(latents, {of: share}) for of in directions.SLIDERS for share in (-1.0, 1.0))]
-    for column, (_, *known) in enumerate(found.classifier.vocabulary):
-        ways += [found.recolour(sampler, latents, column, code) for code in range(1, len(known) + 1)]
+    for name, *known in found.classifier.vocabulary:
+        ways += [found.change(sampler, lambda of: latents, Change({}, {name: colour})) for colour in known]
     of_faces = torch.stack(ways, 1).flatten(0, 1)
     return images.grid(np.concatenate(list(sampler.draw(of_faces))), len(ways) // 3)
 
@@ -124,12 +124,14 @@ def test(sampler: Sampler, found: Directions, judge: colours.Classifier) -> None
 def recoloured(sampler: Sampler, found: Directions, latents: Tensor, column: int, code: int) -> dict[str, Tensor]:
     """Return the test's latents in another colour: by the class alone, as `--change` does, by chance."""
     name, colour = found.classifier.vocabulary[column][0], found.classifier.vocabulary[column][code]
-    ways, start = dict[str, Tensor](), latents
-    if of_class := sampler.classes.learned({name: colour}):
-        start = sampler.of_classes({}, of_class).latents(range(FIRST, FIRST + FACES)).cpu()
-        ways["class alone"] = start
-    ways["direction"] = found.recolour(sampler, latents, column, code)
-    ways["as --change does"] = found.recolour(sampler, start, column, code, latents)
+    change, of_class = Change({}, {name: colour}), sampler.classes.learned({name: colour})
+    start = sampler.of_classes({}, of_class)
+
+    def draw(of: Sampler) -> Tensor:
+        return of.latents(range(FIRST, FIRST + FACES)).cpu()
+
+    ways = {"class alone": draw(start)} if of_class else {}
+    ways |= {"direction": found.change(sampler, draw, change), "as --change does": found.change(start, draw, change)}
     return {**ways, "chance": moved_randomly(latents, ways["as --change does"])}
 
 

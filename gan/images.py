@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
 import warnings
 import zlib
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,6 @@ from gan.files import replacing
 
 FORMATS = ["PNG", "JPEG"]  # of the pictures that this program writes and reads again
 PREVIEWS = "step-????????.png"  # pattern of the names of a run's preview grids
-WAITING = 256  # most pictures queued for writing
 FRAMES, FRAME_SIZE = 60, 800  # most pictures in a film, and most pixels of their longer side
 SEEN = 384  # approximate side in pixels at which people look at a single face
 LAST = 2000  # additional milliseconds for which the last picture stays
@@ -110,31 +106,6 @@ def encoded(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=88)
     return file.getvalue()
-
-
-class PictureWriter:
-    """Writes pictures in the background, one thread per core, with bounded memory.
-
-    Use it as a context manager: on exit all pictures are written. An `OSError` is raised by a later `save` or on exit.
-    """
-
-    def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pictures")
-        self.waiting: deque[Future[None]] = deque()
-
-    def __enter__(self) -> PictureWriter:
-        return self
-
-    def save(self, pixels: np.ndarray, path: Path, text: Mapping[str, str] | None = None) -> None:
-        """Queue a picture for writing, see `save_picture`."""
-        self.waiting.append(self.threads.submit(save_picture, pixels, path, text))
-        while len(self.waiting) > WAITING:
-            self.waiting.popleft().result()
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self.threads.shutdown(cancel_futures=kind is not None)
-        while self.waiting and kind is None:
-            self.waiting.popleft().result()
 
 
 def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:

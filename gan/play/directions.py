@@ -177,27 +177,22 @@ class Directions:
         known = self.classifier.vocabulary[column][1:]
         return column, 1 + known.index(one_of(colour, known, f"colour of {name}", "change"))
 
-    def recolour(self, sampler: Sampler, latents: Tensor, column: int, code: int, own: Tensor | None = None) -> Tensor:
-        """Move latents (N, nz) only as far as it takes to change a colour, given by the column and code of `code`.
+    def recolour(self, sampler: Sampler, latent: Tensor, column: int, code: int, own: Tensor) -> Tensor:
+        """Move a latent (1, nz) only as far as it takes to change a colour, given by the column and code of `code`.
 
-        The other colours of the latents `own` (N, nz) are held, by default those of `latents`. If no step within
-        `FARTHEST` does both, gradient descent goes on from there, for seconds a face.
+        The other colours of the latent `own` (1, nz) are held. If no step within `FARTHEST` does both, gradient descent
+        goes on from there, for seconds.
         """
-        quick = dataclasses.replace(sampler, batch=STEPS + 1)  # one face per batch, so a result depends on it alone
-        found = []
-        for latent, face in zip(latents, latents if own is None else own, strict=True):
-            steps = torch.linspace(0, FARTHEST, STEPS)[:, None] * latent.norm() * self.colours[column][code - 1]
-            way = _as_long(latent + steps, latent[None])
-            faces = np.concatenate(list(quick.draw(torch.cat([face[None], way]))))
-            seen = self.classifier.extractor(faces).split(self.widths, 1)
-            reached = seen[column][1:].softmax(1)[:, code - 1] > SURE[self.classifier.vocabulary[column][0]]
-            good = reached & self._held(seen, column)[1:]
-            if good.any():
-                found.append(way[int(good.float().argmax())])
-            else:
-                nearest = int(reached.float().argmax()) if reached.any() else STEPS - 1
-                found.append(self._descend(sampler, face[None], way[:1], way[nearest, None], column, code)[0])
-        return torch.stack(found)
+        steps = torch.linspace(0, FARTHEST, STEPS)[:, None] * latent.norm() * self.colours[column][code - 1]
+        way = _as_long(latent + steps, latent)
+        quick = dataclasses.replace(sampler, batch=STEPS + 1)
+        seen = self.classifier.extractor(next(quick.draw(torch.cat([own, way])))).split(self.widths, 1)
+        reached = seen[column][1:].softmax(1)[:, code - 1] > SURE[self.classifier.vocabulary[column][0]]
+        good = reached & self._held(seen, column)[1:]
+        if good.any():
+            return way[int(good.float().argmax()), None]
+        nearest = int(reached.float().argmax()) if reached.any() else STEPS - 1
+        return self._descend(sampler, own, way[:1], way[nearest, None], column, code)
 
     @property
     def widths(self) -> list[int]:

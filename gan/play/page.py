@@ -27,7 +27,7 @@ from gan.device import enough_memory
 from gan.images import enlarged, grid, save_picture
 from gan.play import morph
 from gan.play.directions import SLIDERS, Change
-from gan.play.studio import Face, StoppedError, Studio
+from gan.play.studio import Face, Studio
 
 WALL, PINS = 24, 8  # number of faces on the wall, and maximum number of pins
 MOST = 64  # maximum number of faces shown from an uploaded picture's recipe
@@ -139,21 +139,18 @@ def choice(of: Sequence[Any], **more: Any) -> gr.Dropdown:
     return made
 
 
-def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
+def on_page(work: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an event handler so that errors the user can correct are shown as messages on the page."""
 
     @functools.wraps(work)
     def wrapped(*values: Any, **more: Any) -> Any:
         try:
-            with studio.working(), enough_memory("out of memory; stop other programs that use it"):
-                studio.going_on(0)
+            with enough_memory("out of memory; stop other programs that use it"):
                 return work(*values, **more)
         except UserError as error:
             said = str(error)
         except OSError as error:
             said = f"a file could not be written: {error.strerror or error}; make room in the temporary folder"
-        except StoppedError:
-            said = "the studio is closing"
         raise gr.Error(html.escape(said, quote=False), print_exception=False)  # the page takes it for HTML
 
     return wrapped
@@ -161,7 +158,7 @@ def told(studio: Studio, work: Callable[..., Any]) -> Callable[..., Any]:
 
 def build(studio: Studio, folder: Path) -> gr.Blocks:
     """Build the page with its event handlers; `folder` receives its pictures and the files to download."""
-    say, first, on_page = words(), studio.names()[0], functools.partial(told, studio)
+    say, first = words(), studio.names()[0]
     still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
     hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "contain"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
 KEPT = 3  # maximum number of generators in memory
-PATIENCE = 60.0  # seconds that `close` waits for running work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +67,6 @@ class Face:
         return dataclasses.replace(self, class_filter=left)
 
 
-class StoppedError(Exception):
-    """The studio is closing, and long work must stop."""
-
-
 class Studio:
     """Generators by name, loaded on demand and reloaded when their file changes.
 
@@ -80,9 +76,8 @@ class Studio:
     def __init__(self, first: Path, device: torch.device) -> None:
         name = first.name if first.name != RELEASED_NAME else f"./{first.name}"
         self.typed = {} if first == RELEASED else {name: first}
-        self.device, self.loading, self.closing = device, threading.RLock(), threading.Event()
-        self.at_work, self.rested = 0, threading.Condition()
-        self.loaded: dict[str, tuple[float, Sampler]] = {}
+        self.device, self.loading = device, threading.RLock()
+        self.load = functools.lru_cache(KEPT)(lambda path, changed: sampling.load(path, device))
         self.found: dict[str, Directions] = {}
         self.classifier = colours.load(device)
         self.colours = {name: known for name, *known in self.classifier.vocabulary}
@@ -110,53 +105,17 @@ class Studio:
         """
         with self.loading:
             path = checkpoint.find(self.path(name), sampling.FILES)
-            try:
+            changed = 0.0
+            with contextlib.suppress(OSError):  # loading reports the error
                 changed = path.stat().st_mtime
-            except OSError:
-                changed = 0.0  # loading reports the error
-            if name not in self.loaded or self.loaded[name][0] != changed:
-                self.loaded.pop(name, None)
-                self.loaded[name] = changed, sampling.load(path, self.device)
-            self.loaded[name] = self.loaded.pop(name)  # most recently used last
-            while len(self.loaded) > KEPT:
-                del self.loaded[next(iter(self.loaded))]
-            return self.loaded[name][1]
+            return self.load(path, changed)
 
     def directions(self, sampler: Sampler) -> Directions:
         """Return the directions of a generator; finding them takes a while, except for the released one."""
         with self.loading:
             if sampler.digest not in self.found:
-                self.found[sampler.digest] = directions.of(sampler, self.going_on, self.classifier)
-            while len(self.found) > KEPT:
-                del self.found[next(iter(self.found))]
+                self.found[sampler.digest] = directions.of(sampler, classifier=self.classifier)
             return self.found[sampler.digest]
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Mark a block as running work, for which `close` waits."""
-        with self.rested:
-            self.at_work += 1
-        try:
-            yield
-        finally:
-            with self.rested:
-                self.at_work -= 1
-                self.rested.notify_all()
-
-    def close(self) -> None:
-        """Stop running work and wait for it: a process that exits while PyTorch runs in another thread crashes."""
-        self.closing.set()
-        with self.rested:
-            self.rested.wait_for(lambda: not self.at_work, PATIENCE)
-
-    def going_on(self, done: int) -> None:
-        """Stop long work, which calls this regularly, if the studio is closing.
-
-        Raises:
-            StoppedError: the studio is closing.
-        """
-        if self.closing.is_set():
-            raise StoppedError
 
     def wall(self, name: str, seed: int, n: int, std: float, best_of: int, classes: str) -> list[Face]:
         """Return the faces of `n` consecutive seeds, or the best `n` faces of `best_of` seeds.
@@ -167,7 +126,7 @@ class Studio:
         sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
-            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std, self.going_on)
+            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std)
         latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
         return [
             Face(name, plays, z[None], one, std, sampler.class_filter) for one, z in zip(seeds, latents, strict=True)
@@ -229,7 +188,7 @@ class Studio:
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
         points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds)
-        morph.film(faces[0].sampler, points, frames, path, progress=self.going_on)
+        morph.film(faces[0].sampler, points, frames, path)
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
@@ -248,7 +207,7 @@ class Studio:
             DataError: the picture cannot be read.
         """
         sampler = self.sampler(name)
-        found = Generator(sampler).invert(path, self.going_on)
+        found = Generator(sampler).invert(path)
         return Face(name, playing(sampler), found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:

@@ -13,7 +13,7 @@ import json
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ CORE, WASM, BINARY = RUNTIME = npm.listed("""
 GROWS = (4, 4), (2, 2), (1, 1)  # kernel, stride and padding of a transposed convolution that doubles the size
 BOTH = (3, 1), (2, 0)  # kernel indices that contribute to an even and to an odd output pixel
 
-Stored = Literal["fp32", "fp16", "int8"]  # formats of weights
 Operation = dict[str, Any]
 Adder = Callable[[Tensor], int]  # stores a tensor and returns its index
 
@@ -43,26 +42,25 @@ Adder = Callable[[Tensor], int]  # stores a tensor and returns its index
 class Weights:
     """Tensors, serialised one after the other, and a description of each.
 
-    Tensors of two or more dimensions are stored as float16, or as int8 from -127 to 127 with a scale for each index of
-    the last dimension; the others are stored as float32.
+    Tensors of two or more dimensions are stored as int8 from -127 to 127, with a scale for each index of the last
+    dimension; the others are stored as float32.
     """
 
-    def __init__(self, stored: Stored) -> None:
-        self.stored, self.content = stored, bytearray()
-        self.described: list[dict[str, Any]] = []
+    def __init__(self) -> None:
+        self.content, self.described = bytearray(), list[dict[str, Any]]()
 
     def add(self, tensor: Tensor) -> int:
         """Store a tensor and return its index."""
-        array, scale = tensor.detach().cpu().float().numpy(), None
-        if array.ndim > 1 and self.stored == "int8":
-            scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / 127
-            scale = self.add(torch.from_numpy(scales))
-            array = np.rint(array / scales).astype(np.int8)
-        elif array.ndim > 1:
-            array = array.astype(np.float16)
-        kind = {"f4": "f32", "f2": "f16", "i1": "i8"}[array.dtype.str[1:]]
+        array = tensor.detach().cpu().float().numpy()
+        if array.ndim < 2:
+            return self.put(array)
+        scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / 127
+        return self.put(np.rint(array / scales).astype(np.int8), self.put(scales))
+
+    def put(self, array: np.ndarray, scale: int | None = None) -> int:
+        """Store an array, float32 or int8 with the index of its scales, and return its index."""
         place = {"at": len(self.content), "bytes": array.nbytes}
-        self.described.append({"kind": kind, "shape": array.shape, "scale": scale, **place})
+        self.described.append({"shape": array.shape, "scale": scale, **place})
         self.content += array.astype(array.dtype.newbyteorder("<")).tobytes()
         self.content += bytes(-len(self.content) % 4)
         return len(self.described) - 1
@@ -135,20 +133,15 @@ def _affine(norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
     return scale, norm.bias - norm.running_mean * scale
 
 
-def write(sampler: Sampler, path: Path, stored: Stored) -> None:
-    """Write the web page of a generator.
-
-    Args:
-        sampler: the generator.
-        path: the file.
-        stored: format of the weights, "int8" or "fp16".
+def write(sampler: Sampler, path: Path) -> None:
+    """Write the web page of a generator to a file.
 
     Raises:
         ConfigError: TensorFlow.js cannot be fetched, or the page does not support a layer.
         OSError: the file cannot be written.
     """
     runtime = fetched()
-    weights, generator = Weights(stored), cast(Generator, sampler.generator)
+    weights, generator = Weights(), cast(Generator, sampler.generator)
     described = {
         "layers": operations(generator, weights.add),
         "embeddings": [weights.add(vectors * QUICKER) for vectors in generator.classes.parameters()],

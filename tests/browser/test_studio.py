@@ -94,7 +94,7 @@ def studio_in(
             studio.wait(2)
         studio.send_signal(signal.SIGINT)
         try:
-            code = studio.wait(60)
+            code = studio.wait(10)  # looking for a face takes longer
         except subprocess.TimeoutExpired:
             studio.send_signal(signal.SIGABRT)  # says where each thread is
             studio.wait(60)
@@ -591,8 +591,13 @@ def posted(address: str, number: int, session: str, data: list[object], event: o
     return "done" if '"success":true' in said else "refused"
 
 
-def test_it_ends_while_it_works(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, write_knowing: Callable[..., None]
+@pytest.mark.parametrize("work", ["search", "film"])
+def test_it_ends_at_once_while_it_works(
+    browser: Browser,
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+    write_knowing: Callable[..., None],
+    work: str,
 ) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
     with studio_in(tmp_path_factory, write_knowing) as served:
@@ -600,10 +605,19 @@ def test_it_ends_while_it_works(
         page.set_default_timeout(PATIENCE)
         page.goto(served.address)
         page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
-        upload(page, tmp_path / "own.png")
-        expect(page.locator("#picture img")).to_be_visible()
-        page.locator("#invert").click()
-        expect(page.locator("#face .progress-text").first).to_be_visible()
+        if work == "search":
+            upload(page, tmp_path / "own.png")
+            expect(page.locator("#picture img")).to_be_visible()
+            page.locator("#invert").click()
+            expect(page.locator("#face .progress-text").first).to_be_visible()
+        else:
+            for n in (1, 2):
+                choose(page, n)
+                page.locator("#pin").click()
+                page.wait_for_function("n => document.querySelectorAll('#pins img').length == n", arg=n)
+            set_slider(page, "seconds", 20)
+            page.locator("#morph").click()
+            expect(page.locator("#film .progress-text").first).to_be_visible()
     page.close()
 
 

@@ -320,8 +320,9 @@ def test_a_wrong_option_is_one_line_and_creates_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_here: Command) -> None:
-    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", "--gen_img=/proc/none/result.png")
+@pytest.mark.parametrize("where", ["--gen_img=/proc/none/result.png", "--outdir=/proc/none"])
+def test_a_picture_that_cannot_be_written_is_one_line(small: Path, run_here: Command, where: str) -> None:
+    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=2", where)
     assert "could not write the pictures" in refused(result)
 
 

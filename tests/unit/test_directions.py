@@ -125,17 +125,18 @@ def test_those_of_the_released_generator_come_with_the_program_and_recolour_hair
     sampler = sampling.load(RELEASED, CPU)
     found = directions.of(sampler, lambda n: pytest.fail("they were looked for"))
     latents = sampler.latents(range(9100, 9106)).cpu()
-    column, code = found.code("hair", "Blue")
+    blue, (column, code) = Change({}, {"hair": "Blue"}), found.code("hair", "Blue")
     assert found.classifier.vocabulary[column][code] == "blue"
-    recoloured = found.recolour(sampler, latents, column, code)
+    recoloured = found.change(sampler, lambda of: latents, blue)
     torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
     codes, _ = dataclasses.replace(found.classifier, least=(0.0, 0.0))(next(sampler.draw(recoloured)))
     assert (codes[:, column] == code).sum() >= 5
-    assert torch.equal(found.recolour(sampler, latents[2:3], column, code)[0], recoloured[2])  # whatever is beside it
+    alone = found.change(sampler, lambda of: latents[2:3], blue)
+    assert torch.equal(alone[0], recoloured[2])  # whatever is beside it
     sure, _ = found.classifier(next(sampler.draw(recoloured)))
-    blue = recoloured[sure[:, column] == code]
-    assert len(blue) > 0
-    torch.testing.assert_close(found.recolour(sampler, blue[:1], column, code), blue[:1])
+    reached = recoloured[sure[:, column] == code]
+    assert len(reached) > 0
+    torch.testing.assert_close(found.change(sampler, lambda of: reached[:1], blue), reached[:1])
 
 
 def test_eyes_have_to_be_surer_of_a_new_colour_than_hair(known: Sampler) -> None:
@@ -147,7 +148,8 @@ def test_eyes_have_to_be_surer_of_a_new_colour_than_hair(known: Sampler) -> None
     def probabilities(name: str) -> Tensor:
         extractor = Extractor("softly", 2, lambda pixels: softly(images.to_tensor(pixels)), CPU)
         classifier = Classifier(((name, "green", "blue"),), (0.0,), extractor, softly)
-        after = directions.find(known, classifier=classifier).recolour(known, latents, 0, 1)
+        found = directions.find(known, classifier=classifier)
+        after = found.change(known, lambda of: latents, Change({}, {name: "green"}))
         return torch.cat([extractor(faces) for faces in known.draw(after)]).softmax(1)[:, 0]
 
     hair, eyes = probabilities("hair"), probabilities("eyes")
@@ -161,9 +163,9 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
     found = directions.of(sampler)
     latents = sampler.latents([9100, 9101]).cpu()
     before = next(sampler.draw(latents))
-    column, code = found.code("eyes", "gray")
+    gray, (column, code) = Change({}, {"eyes": "gray"}), found.code("eyes", "gray")
     farthest = latents + directions.FARTHEST * latents.norm(dim=1, keepdim=True) * found.colours[column][code - 1]
-    recoloured = found.recolour(sampler, latents, column, code)
+    recoloured = found.change(sampler, lambda of: latents, gray)
     torch.testing.assert_close(recoloured.norm(dim=1), latents.norm(dim=1))
     codes, _ = dataclasses.replace(found.classifier, least=(0.0, 0.0))(
         np.concatenate([before, *(next(sampler.draw(some)) for some in (farthest, recoloured))])
@@ -173,7 +175,7 @@ def test_where_the_direction_ends_too_early_gradient_descent_goes_on_and_holds_t
     assert not (on_the_line == code).any()
     assert (now == code).all()
     assert (hair_after == hair).any()
-    assert torch.equal(found.recolour(sampler, latents[1:], column, code)[0], recoloured[1])  # the same each time
+    assert torch.equal(found.change(sampler, lambda of: latents[1:], gray)[0], recoloured[1])  # the same each time
 
 
 def test_hair_of_another_class_leaves_the_eyes_as_they_were() -> None:

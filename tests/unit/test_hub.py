@@ -155,7 +155,6 @@ def test_an_upload_is_asked_for_and_a_refusal_is_said(
     [
         ({"to": "html", "push": "me/faces"}, "--push uploads"),
         ({"to": "html", "out": Path("faces.onnx")}, r"ending in \.html"),
-        ({"to": "onnx", "weights": "int8"}, "stores fp32 or fp16"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: dict[str, object], said: str) -> None:

@@ -10,7 +10,6 @@ from PIL import Image
 
 from gan.images import (
     LAST,
-    PictureWriter,
     alike,
     encoded,
     grid,
@@ -124,30 +123,6 @@ def test_failing_write_leaves_the_old_picture_and_nothing_else(tmp_path: Path, m
         save_picture(np.zeros((4, 4, 3), np.uint8), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["face.png"]
-
-
-def test_pictures_written_side_by_side_are_all_there(tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (700, 8, 8, 3), np.uint8)
-    with PictureWriter() as writer:
-        for i, picture in enumerate(pictures):
-            writer.save(picture, tmp_path / "out" / f"{i}.png")
-            assert len(writer.waiting) <= 256
-    assert len(list((tmp_path / "out").iterdir())) == 700
-    for i, picture in enumerate(pictures):
-        assert np.array_equal(np.asarray(Image.open(tmp_path / "out" / f"{i}.png")), picture)
-
-
-def test_a_picture_that_cannot_be_written_side_by_side_is_an_oserror(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    def write(n: int) -> None:
-        with PictureWriter() as writer:
-            for i in range(n):
-                writer.save(np.zeros((8, 8, 3), np.uint8), tmp_path / "file" / f"{i}.png")
-
-    for n in (1, 600):  # at the end, and on the way
-        with pytest.raises(OSError, match="file"):
-            write(n)
 
 
 def test_a_picture_too_large_for_its_format_is_an_oserror_and_leaves_nothing(tmp_path: Path) -> None:

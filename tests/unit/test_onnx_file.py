@@ -31,7 +31,7 @@ def test_the_released_generators_file_draws_what_pytorch_draws(
     monkeypatch.setattr(onnx_file, "CHECKED", 8)  # for time; here 64 are compared
     result = run_here("export.py", "--to=onnx", "--out=made/faces.onnx")
     assert result.returncode == 0, result.stderr
-    assert "by ONNX Runtime" in result.stdout
+    assert "checked; numbers differ from PyTorch's by" in result.stdout
     assert result.stderr == ""
     sampler, z = sampling.load(RELEASED, CPU), latents(range(64), 100)
     codes = sampler.codes(range(64))
@@ -52,7 +52,7 @@ def test_a_file_that_draws_other_faces_does_not_replace_a_good_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "faces.onnx").write_bytes(b"good")
-    monkeypatch.setitem(onnx_file.FARTHEST, False, -1.0)  # so that no face is near enough
+    monkeypatch.setattr(onnx_file, "FARTHEST", -1.0)  # so that no face is near enough
     result = run_here("export.py", "--to=onnx", f"--checkpoint={knowing_checkpoint}")
     assert result.returncode == 2
     assert "no file was written" in result.stderr
@@ -60,18 +60,17 @@ def test_a_file_that_draws_other_faces_does_not_replace_a_good_one(
     assert not list(tmp_path.glob(".faces*"))
 
 
-@pytest.mark.parametrize(("weights", "far"), [("fp32", 1e-4), ("fp16", 0.05)])
 def test_classes_are_an_input(
-    run_here: Callable[..., CompletedProcess[str]], knowing_checkpoint: Path, tmp_path: Path, weights: str, far: float
+    run_here: Callable[..., CompletedProcess[str]], knowing_checkpoint: Path, tmp_path: Path
 ) -> None:
-    result = run_here("export.py", "--to=onnx", f"--weights={weights}", f"--checkpoint={knowing_checkpoint}")
+    result = run_here("export.py", "--to=onnx", f"--checkpoint={knowing_checkpoint}")
     assert result.returncode == 0, result.stderr
     sampler, z = sampling.load(knowing_checkpoint, CPU), latents(range(5), 20)
     codes = torch.tensor([[1, 1], [1, 2], [2, 1], [2, 2], [0, 0]])
     with torch.no_grad():
         expected = sampler.generator(z, codes).numpy()
     found = run(tmp_path / "faces.onnx", z=z.numpy(), truncation=np.array(1, np.float32), codes=codes.numpy())
-    assert np.abs(found - expected).max() <= far
+    assert np.abs(found - expected).max() <= 1e-4
     known = {one.key: one.value for one in onnx.load(tmp_path / "faces.onnx").metadata_props}
     assert known["vocabulary"] == '[["hair", "blue", "red"], ["mood", "calm", "wild"]]'
     assert known["digest"] == sampler.digest
