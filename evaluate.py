@@ -82,8 +82,8 @@ class EvaluateConfig:
     )
     image_size: int | None = option(
         None,
-        "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
-        "always look at 96; unset: those of a checkpoint, else 96.",
+        "height and width at which pictures are read, pixels; imagenet, faces and damage always look at 96; unset: "
+        "those of a checkpoint, else 96.",
         choices=IMAGE_SIZES,
     )
     pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
@@ -146,7 +146,6 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         result["run"] = run_history.measure(
             config.fake, subject.sampler.origin, extractor, real.reals, seeds, same_faces=config.real is None
         )
-    result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
     numbers = config.report.with_suffix(".json")
     try:
         report.save(config.report, result, samples.first[:SHOWN], pairs)
@@ -254,7 +253,7 @@ def open_reals(
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals = RealStatistics.from_faces(one)
+    reals = RealStatistics(one.features)
     about = f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
     return RealFaces(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
@@ -269,7 +268,7 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealFaces:
             f"{extractor.name}, {subject.size} pixels{grey}; give real faces: --real=FOLDER"
         )
     floor: Mapping[str, float] = reference.floor
-    if len(reference.other) < reference.n:  # texture is known only for all of them
+    if len(reference.other) < reference.n:
         damage = reference.floor["damage_x100"]  # a mean, which does not depend on the number
         floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
     return RealFaces(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
@@ -316,7 +315,7 @@ def take_samples(
                 seen.append(of_copies(pixels))
             return extractor(pixels)
 
-        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n, progress.update)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, progress.update)
         copies = of_copies and (of_copies, torch.cat(seen))
         return Samples(faces, copies, np.concatenate(first)[:GAP], again)
 

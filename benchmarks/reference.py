@@ -1,7 +1,7 @@
 """Make the statistics of real faces that come with the program: python -m benchmarks.reference --data_path=FOLDER.
 
-The file holds no pictures, only what metrics need of two sets of faces: features in 255 steps, the distribution of
-their patches along random directions, and the mean spectrum. It must be made again whenever the encoder changes.
+The file holds no pictures, only the features of two sets of faces, in 255 steps. It must be made again whenever the
+encoder changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report of an evaluation as a picture of samples, numbers, spectra and curves."""
+"""The report of an evaluation as a picture of samples, numbers and curves."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def _fill(
     ratios = [1.0] * rows + ([0.6] if pairs else [])
     cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
     _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
-    _numbers(figure.add_subplot(cells[0, 1]), result)
-    _spectra(figure.add_subplot(cells[1, 1]), result["spectra"])
+    _numbers(figure.add_subplot(cells[:2, 1]), result)
     if rows > 2:
         _curve(figure.add_subplot(cells[2, 0]), run, "damage_x100", result)
         _curve(figure.add_subplot(cells[2, 1]), run, "fd", result)
@@ -107,18 +106,6 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         lines.append(f"D's mean logits: seen {seen:.2f}, held out {held_out:.2f}, samples {samples:.2f}")
     place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
     axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
-
-
-def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
-    for kind, spectrum in spectra.items():
-        axes.loglog(range(1, len(spectrum)), spectrum[1:], label=kind)
-    axes.set(xlabel="spatial frequency, cycles a face", ylabel="power")
-    ticks = [f for f in (1, 2, 5, 10, 20, 50, 100) if f < len(spectra["real"])]
-    axes.set_xticks(ticks, [str(f) for f in ticks])
-    axes.minorticks_off()
-    axes.set_title("radial power spectrum\na low end is blur; peaks or a lifted end are traces of up-sampling")
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3, which="both")
 
 
 def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ def of_checkpoints(run: Path, extractor: Extractor, reals: RealStatistics, seeds
         if other.images_seen in points or other.images_seen <= 0:
             continue
         with tqdm(desc=path.name, total=len(seeds), unit="face", disable=None, leave=False) as bar:
-            faces = evaluation.face_set(other.faces(seeds), extractor, extractor.damage, len(seeds), bar.update)
+            faces = evaluation.face_set(other.faces(seeds), extractor, extractor.damage, bar.update)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **reals.measure(faces)}
         shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
         log(f"{path.name}: {other.images_seen:,} images seen, {shown} ({len(seeds):,} samples)")

@@ -33,12 +33,6 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32 --whole=0"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer patches than usual, for time."""
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)
-
-
 def always_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings measure themselves whenever that is due, though it costs more than its share here."""
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)

@@ -13,7 +13,7 @@ import torch
 from config import CheckpointError, ConfigError
 from export import ExportConfig
 from gan import hub
-from gan.quality import evaluation, sampling
+from gan.quality import sampling
 
 CPU = torch.device("cpu")
 
@@ -48,7 +48,6 @@ def test_a_folder_is_measured_as_a_generator(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)  # for time
     make_faces(tmp_path / "faces", 100, size=32)
     result = run_here("evaluate.py", "--fake=mine", "--real=faces", "--n=50", "--nogpu", "--features=faces")
     assert result.returncode == 0, result.stderr
