@@ -143,9 +143,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         if subject.sampler and learnt.certain and len(learnt.held_out):
             discriminator_gap(subject.sampler, learnt, samples.first, seeds[: len(samples.first)], result)
     if os.path.isdir(config.fake) and subject.sampler:
-        result["run"] = run_history.measure(
-            config.fake, subject.sampler.origin, extractor, real.reals, seeds, same_faces=config.real is None
-        )
+        result["run"] = run_history.measure(config.fake, extractor, real.reals, seeds)
     numbers = config.report.with_suffix(".json")
     try:
         report.save(config.report, result, samples.first[:SHOWN], pairs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from gan import images
 from gan.files import replacing
+from gan.quality.run_history import MOST_SAMPLES
 from gan.watching.curves import METRICS
 
 CHINESE = (
@@ -59,8 +60,8 @@ def save(
 def _fill(
     figure: Any, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
 ) -> None:
-    run = result.get("run", {})
-    rows = 2 + any(len(points) > 1 for points in run.values())
+    run = result.get("run", [])
+    rows = 2 + (len(run) > 1)
     figure.set_size_inches(13, 4.2 * rows + (2.6 if pairs else 0))
     ratios = [1.0] * rows + ([0.6] if pairs else [])
     cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
@@ -108,14 +109,10 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
 
-def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
+def _curve(axes: Any, run: list[Mapping[str, float]], name: str, result: Mapping[str, Any]) -> None:
     label, better, *_ = METRICS[name]
-    for kind, points in run.items():
-        own = [
-            (point["images_seen"], point[name]) for point in points if name in point
-        ]  # in training perhaps only damage
-        if own:
-            axes.plot(*zip(*own, strict=True), marker="o", label=kind)
+    label_of_run = f"checkpoints, {min(result['n'], MOST_SAMPLES):,} samples each"
+    axes.plot([point["images_seen"] for point in run], [point[name] for point in run], marker="o", label=label_of_run)
     floor = result["metrics"][name]["floor"]
     axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
     axes.set(xlabel="images seen", title=f"{label} of the run, {better} is better")
