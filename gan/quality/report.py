@@ -102,9 +102,6 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
         copies = ", COPIES" if found["copied"] else ""
         lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
-    if "discriminator" in result:
-        seen, held_out, samples = (result["discriminator"][kind] for kind in ("seen", "held_out", "samples"))
-        lines.append(f"D's mean logits: seen {seen:.2f}, held out {held_out:.2f}, samples {samples:.2f}")
     place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
     axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
