@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -183,7 +182,7 @@ def _folders(names: Sequence[str]) -> list[str]:
 
 
 def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wanted: bool = True) -> Texts | None:
-    """Read a labels.csv, which names a file by its path below the data path, or by its path inside a zip.
+    """Read a labels.csv, which names a file by its path below the data path; a zip counts as a folder.
 
     A table without a column `file`, perhaps of another program, is an error; unless `wanted`, one of several columns is
     only reported, and the result is None.
@@ -212,16 +211,12 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
             )
         if any(map(str.strip, line)):
             rows.append((number, dict(zip(columns, map(str.strip, line), strict=True))))
-    positions, named = _positions(names), dict[int, int]()
+    positions, named = {_plain(name): i for i, name in enumerate(names)}, dict[int, int]()
     texts: Texts = {column: [""] * len(names) for column in columns if column != "file"}
     strays = list[str]()
     for number, row in rows:
         name = row.pop("file")
         position = positions.get(_plain(name.replace("\\", "/")), -1)
-        if position is None:
-            raise DataError(
-                f"{path}: line {number}: several zips hold {name}; write the zip before it: NAME.zip/{name}"
-            )
         if position < 0:
             strays.append(name)
             continue
@@ -242,28 +237,9 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
     return texts
 
 
-def _positions(names: Sequence[str]) -> dict[str, int | None]:
-    """Map each name that a table may use, the full name or the part inside a zip, to the face's index.
-
-    A name that several zips contain is mapped to None.
-    """
-    positions: dict[str, int | None] = {}
-    for i, name in enumerate(names):
-        archive, inside = _in_zip(name)
-        if archive:
-            positions[_plain(inside)] = None if _plain(inside) in positions else i
-    return positions | {_plain(archive) + _plain(inside): i for i, (archive, inside) in enumerate(map(_in_zip, names))}
-
-
-def _in_zip(name: str) -> tuple[str, str]:
-    """Split a name after its zip; the first part is empty if it has none."""
-    *archive, inside = re.split(r"(?<=\.zip)/", name, maxsplit=1, flags=re.IGNORECASE)  # a zip in a zip is not read
-    return "".join(f"{path}/" for path in archive), inside
-
-
 def _plain(name: str) -> str:
     """Return a path in the form in which paths are compared.
 
-    macOS decomposes letters, tar writes `./` before all, and zips of Chinese Windows do not state their encoding.
+    macOS decomposes letters, tar writes `./` first, and zips of Chinese Windows do not state their encoding.
     """
-    return unicodedata.normalize("NFC", repaired(name)).removeprefix("./")
+    return "/".join(unicodedata.normalize("NFC", repaired(part)) for part in name.split("/") if part != ".")
