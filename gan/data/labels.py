@@ -56,7 +56,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], 
     if torchvision_data.is_dataset(data_path):
         return _of_torchvision(pack, data_path) if wanted else None
     if os.path.isfile(table := data_path / FILE):
-        found = texts_of(table, names_of(pack, data_path), log, bool(wanted))
+        found = texts_of(table, names_of(pack), log, bool(wanted))
     else:
         found = _of_folders(pack, data_path, bool(wanted), log)
     if found is not None:
@@ -83,7 +83,7 @@ def _of_torchvision(pack: Pack, data_path: Path) -> Texts:
     """Return the class of each picture of a torchvision dataset; a DataError says that it has none."""
     if (classes := torchvision_data.classes_of(data_path)) is None:
         raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
-    named: Texts = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+    named: Texts = {"class": [classes[int(index)] for index in names_of(pack)]}
     torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
     return named
 
@@ -144,13 +144,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, log: Callable[[str], 
     """
     if not data_path.is_dir() or not any(map(os.path.isdir, data_path.iterdir())):
         return None  # without listing all names
-    try:
-        names = names_of(pack, data_path)
-    except DataError as error:
-        if wanted:
-            raise
-        log(f"no classes are learned: {error}")
-        return None
+    names = names_of(pack)
     folders = _folders(names)
     sizes = Counter(folders)
     if wanted:

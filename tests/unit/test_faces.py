@@ -647,7 +647,7 @@ def test_a_face_that_was_written_over_is_refused_whatever_its_new_checksum(tmp_p
 def test_what_is_left_of_a_deleted_pack_is_in_no_new_one_s_way(tmp_path: Path) -> None:
     data = put(tmp_path / "data", "0.png", "1.png")
     folder = packed(data).folder
-    for file in ("pack.json", "faces.npy", "hashes.npy"):
+    for file in ("pack.json", "faces.npy", "hashes.npy", "names.json"):
         (folder / file).unlink()
     (folder / "features-old.npy").touch()
     assert len(packed(data).pixels) == 2
@@ -705,9 +705,9 @@ def test_packs_keep_their_names_and_the_order_of_their_faces(tmp_path: Path) -> 
     names += ["\u00e9.png"]
     files = [(name, (data / name).stat().st_size, (data / name).stat().st_mtime_ns) for name in names]
     pack = packed(data)
-    assert pack.folder.name == hashlib.sha256(json.dumps([1, SIZE, files]).encode()).hexdigest()[:16]
+    assert pack.folder.name == hashlib.sha256(json.dumps([2, SIZE, files]).encode()).hexdigest()[:16]
     expected = [*names[:6], "b/c.zip/./1.png", "b/c.zip/a\\0.png", "b/c.zip/x/0.png", *names[7:]]
-    assert faces.names_of(pack, data) == expected
+    assert faces.names_of(pack) == expected
     assert pack.rejected == 0
 
 
@@ -794,7 +794,7 @@ def test_workers_give_the_same_pack(tmp_path: Path) -> None:
     assert one.rejected == 400 // 37 + 6
     assert len(one.pixels) == 440 - one.rejected
     assert zlib.crc32(one.pixels[0].tobytes()) == one.hashes[0] == zlib.crc32(random_picture(0).tobytes())
-    for name in ("faces.npy", "hashes.npy", "rejected.txt", "pack.json"):
+    for name in ("faces.npy", "hashes.npy", "names.json", "rejected.txt", "pack.json"):
         assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
     assert sorted(path.name for path in (tmp_path / "packs-2").iterdir()) == [two.folder.name]
 
