@@ -301,12 +301,13 @@ def _make_pack(
         with replacing_folder(folder) as unfinished:
             hashes, names, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
             rejected += broken
-            few = len(hashes) < 2
-            list_of_rejected = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
+            if len(hashes) < 2:
+                first = f"; the first that cannot: {rejected[0][0]} ({rejected[0][1]})" if rejected else ""
+                found = f"{len(hashes)} of {len(hashes) + len(rejected):,} pictures in {data_path} can be read"
+                raise DataError(f"{found}, expected at least 2, and better thousands{first}; add some or {GIVE}")
             if rejected:
-                list_of_rejected.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
-            if few:
-                raise _too_few(len(hashes), rejected, data_path, list_of_rejected)
+                lines = "".join(f"{name}\t{why}\n" for name, why in rejected)
+                (unfinished / "rejected.txt").write_text(lines, encoding="utf-8")
             np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
             (unfinished / "names.json").write_text(json.dumps(names))
             about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
@@ -325,17 +326,6 @@ def _make_pack(
         ) from error
     finally:
         torchvision_data.open_dataset.cache_clear()
-
-
-def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listed: Path) -> DataError:
-    """Return the error for a data path with too few faces; the file `listed` names the rejected ones, if any."""
-    if not rejected:
-        return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
-    name, why = rejected[0]
-    return DataError(
-        f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
-        f"at least 2; the first: {name} ({why}); {listed} lists all; repair them or {GIVE}"
-    )
 
 
 def _write_faces(
