@@ -159,27 +159,15 @@ def _delete_unused(packs: Path, log: Callable[[str], None]) -> None:
     A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever. A
     process that has a deleted pack open goes on reading it.
     """
-    deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
+    until = time.time() - 86_400 * UNUSED_DAYS
     for left in packs.glob(".*.lock"):
         tidy(packs / re.sub(r"^\.|-[0-9a-f]{8}\.lock$", "", left.name))
-    for folder in sorted(packs.glob("[0-9a-f]*")):  # empty if the folder may not be listed
+    for folder in sorted(packs.glob("[0-9a-f]" * 16)):  # empty if the folder may not be listed
         with contextlib.suppress(OSError):  # it cannot be deleted, or on Windows it is in use
-            if not re.fullmatch("[0-9a-f]{16}", folder.name) or folder.stat().st_mtime > until:
-                continue
-            of = "unfinished"
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                of = f"faces from {json.loads((folder / 'pack.json').read_text())['source']}"
-            content = sum(path.stat().st_size for path in folder.iterdir())
-            with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
-                folder.rename(place / "unused")
-            deleted.append(f"{folder} ({of})")
-            size += content
-    if deleted:
-        what = "pack" if len(deleted) == 1 else "packs"
-        log(
-            f"deleted {len(deleted)} {what} that had not been opened for {UNUSED_DAYS} days, {size / 1e6:,.1f} MB: "
-            f"{', '.join(deleted)}; the next run on those faces packs them again"
-        )
+            if folder.is_dir() and folder.stat().st_mtime <= until:
+                with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
+                    folder.rename(place / "unused")
+                log(f"deleted the pack {folder}, which had not been opened for {UNUSED_DAYS} days")
 
 
 def names_of(pack: Pack) -> list[str]:
