@@ -13,7 +13,6 @@ import io
 import os
 import re
 import stat
-import sys
 import unicodedata
 import warnings
 import zlib
@@ -50,7 +49,6 @@ KINDS = {
 }
 
 MOST_PIXELS = 2**26
-LONGEST = 248  # characters of the longest path that is certainly valid on Windows
 NARROW = 2.0
 
 # Thresholds at 96 x 96 pixels, on a scale of 0 to 255.
@@ -438,33 +436,25 @@ def copied(face: Candidate) -> bool:
     return face.box is None and not face.animated
 
 
-def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Crop faces and write each into a folder under its name.
-
-    Returns:
-        The SHA-256 of each file, and the reason for each face whose picture can no longer be read, both by name.
+def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> dict[str, str]:
+    """Crop faces and write each into a folder under its name; return the SHA-256 of each file by name.
 
     Raises:
+        DataError: a picture can no longer be read.
         OSError: a file cannot be written.
     """
     digests: dict[str, str] = {}
-    lost: dict[str, str] = {}
     for name, face in faces:
         try:
             data = content(face)
-        except Exception as error:  # for example, the picture has changed since it was inspected
-            lost[name] = reason(error)
-            continue
-        try:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
-        except OSError:
-            if sys.platform != "win32" or len(os.path.abspath(folder / name)) < LONGEST:
-                raise
-            lost[name] = "its path would be too long for Windows; give a shorter --out"
-            continue
+        except Exception as error:
+            raise DataError(
+                f"{face.picture.about} has changed since it was inspected ({reason(error)}); run the same command again"
+            ) from error
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
-    return digests, lost
+    return digests
 
 
 def row(name: str, face: Candidate, digest: str) -> dict[str, Any]:

@@ -257,6 +257,26 @@ def test_what_a_user_adds_during_a_call_is_not_lost(
     assert contents(tmp_path) == {**before, "faces/mine.png": hashlib.sha256(b"mine").hexdigest()}
 
 
+def test_a_picture_that_goes_while_others_are_looked_at_ends_it_in_one_line(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(2):
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(synthetic_face(seed)))
+    write = cleaning.write
+
+    def remove_and_write(*arguments: Any) -> Any:
+        (tmp_path / "pile/1.png").unlink()
+        return write(*arguments)
+
+    monkeypatch.setattr(cleaning, "write", remove_and_write)
+    done = run_here("prepare.py", "pile", "--out=faces")
+    assert done.returncode == 2
+    assert "pile/1.png has changed since it was inspected (" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "faces").exists()
+
+
 def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, run_here: Command) -> None:
     for folder in ("pile", "disk/faces"):
         (tmp_path / folder).mkdir(parents=True)
