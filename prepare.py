@@ -77,7 +77,6 @@ def prepared(
             "pictures": len(pictures) + len(refused),
             "kept": kept,
             "other_files": others,
-            "animated": len({face.picture for face in candidates if face.animated and not face.kind}),
         },
         "found": found,
         "kept_kinds": kept_kinds,
@@ -336,8 +335,6 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
-    if animated := result["counts"]["animated"]:
-        log(f"{animated:7,} animated        kept: their first picture")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     log(f"{kept:7,} {done}; {config.report} shows what was found")

@@ -115,7 +115,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         "more.zip/../out.png": "refused",
         "more.zip/bomb.png": "refused",
     }
-    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1, "animated": 0}
+    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1}
 
     out = tmp_path / "faces"
     written = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.name != "manifest.json"}
@@ -413,7 +413,9 @@ def test_in_the_folder_of_the_program_runs_are_no_faces_and_neither_is_what_a_ki
         done = run_here("prepare.py", ".", "--out=out", "--report=../report.html")
         assert done.returncode == 0, done.stderr
     counts = report_of(tmp_path.parent)["counts"]
-    assert counts == {"pictures": 5, "kept": 4, "other_files": 0, "animated": 1}
+    assert counts == {"pictures": 5, "kept": 4, "other_files": 0}
+    (copied,) = (tmp_path / "out").glob("*.gif")  # with all its frames
+    assert copied.read_bytes() == (tmp_path / "a.gif").read_bytes()
     assert not list(tmp_path.glob(".out*"))
 
 
