@@ -264,23 +264,6 @@ class Reference:
     about: str  # description of the faces
 
 
-def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
-    """Write the statistics of two sets of real faces."""
-    reals = RealStatistics(first.features)
-    both = torch.cat([first.features, second.features])
-    least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # steps of about a 40th of a deviation
-    content = {
-        "features": ((both - least) / step).round().to(torch.uint8),
-        "least": least,
-        "step": step,
-        "lots": [len(first.features), len(second.features)],
-        "floor": reals.measure(second),
-        "extractor": extractor,
-        "about": about,
-    }
-    checkpoint.save(path, {"reference": content})
-
-
 def load_reference(n: int, path: Path = REFERENCE) -> Reference:
     """Load the first `n` faces of each set of the reference, or as many as there are.
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks import reference
 from config import ModelConfig
 from evaluate import EvaluateConfig
 from gan.data.faces import Pack, open_pack
@@ -152,7 +153,7 @@ def test_copies_are_caught_where_no_face_was_held_out() -> None:
 def test_the_reference_gives_what_the_faces_themselves_give(tmp_path: Path) -> None:
     first, second, fakes = (as_set(pixels(300, seed=seed, light=128 + 6 * (seed == 2))) for seed in range(3))
     path = tmp_path / "reference.pt"
-    evaluation.save_reference(path, first, second, "colours 1", "noise")
+    reference.save(path, first, second, "colours 1", "noise")
     kept = evaluation.load_reference(1000, path)
     assert (kept.extractor, kept.about, len(kept.other)) == ("colours 1", "noise", 300)
     exact, found = RealStatistics(first.features).measure(fakes), kept.reals.measure(fakes)
