@@ -47,20 +47,12 @@ class Extractor:
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Map pixels (N, H, W, C) uint8, colour or grey, to features (N, width) float32 on the CPU."""
-        found: list[Tensor] = []
-        done, batch = 0, self.batch
-        while done < len(pixels):
-            some = np.ascontiguousarray(pixels[done : done + batch])
-            try:
-                with torch.no_grad():
-                    found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
-            except (RuntimeError, MemoryError) as error:
-                if not device.out_of_memory(error) or batch == 1:
-                    raise
-                batch //= 2
-                continue
-            done += len(some)
-        return torch.cat(found) if found else torch.empty(0, self.width)
+        found = [torch.empty(0, self.width)]
+        with torch.no_grad():
+            for start in range(0, len(pixels), self.batch):
+                some = np.ascontiguousarray(pixels[start : start + self.batch])
+                found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
+        return torch.cat(found)
 
 
 def load(kind: str, on: torch.device) -> Extractor:
