@@ -56,7 +56,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], 
     if torchvision_data.is_dataset(data_path):
         return _of_torchvision(pack, data_path) if wanted else None
     if os.path.isfile(table := data_path / FILE):
-        found = texts_of(table, names_of(pack), log, bool(wanted))
+        found = texts_of(table, names_of(pack), log)
     else:
         found = _of_folders(pack, data_path, bool(wanted), log)
     if found is not None:
@@ -175,12 +175,8 @@ def _folders(names: Sequence[str]) -> list[str]:
     return ["" if head.lower().endswith(".zip") else head for head in heads]
 
 
-def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wanted: bool = True) -> Texts | None:
-    """Read a labels.csv, which names a file by its path below the data path; a zip counts as a folder.
-
-    A table without a column `file`, perhaps of another program, is an error; unless `wanted`, one of several columns is
-    only reported, and the result is None.
-    """
+def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Texts:
+    """Read a labels.csv, which names a file by its path below the data path; a zip counts as a folder."""
     expected = (
         "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; fix it, or "
         "ignore it with --noclasses"
@@ -191,9 +187,6 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}; {expected}") from error
     columns = [name.strip() for name in head]
-    if not wanted and len(columns) > 1 and "file" not in columns:
-        log(f"{path} has no column called file, so no labels are taken from it")
-        return None
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
         raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
     rows = list[tuple[int, dict[str, str]]]()

@@ -288,7 +288,6 @@ FACES = ["a.png", "b/c.png", "z.zip/a.png", "y.zip/a.png"]
 def read_labels(data: bytes, folder: Path) -> None:
     """As training reads a labels.csv."""
     texts = labels.texts_of(saved(data, folder, "labels.csv"), FACES, ignored)
-    assert texts is not None
     with mock.patch.object(labels, "FEWEST", 1):
         labels.learned(texts, np.arange(len(FACES)), folder, None, ignored)
 

@@ -189,6 +189,7 @@ def test_what_counts_for_nothing_is_said(folder: Path) -> None:
     [
         ("", "its first line is ''"),
         ("file\na.png", "its first line is 'file'"),
+        ("id,breed\na,poodle", "its first line is 'id,breed'"),
         ("file,hair,hair\na.png,red,red", "its first line"),
         ("file,hair\na.png,red,blue", "line 2 has 3 fields, the first has 2"),
         ('file,hair\n"a.png,red', "cannot be read"),
@@ -255,15 +256,6 @@ def test_parts_of_a_set_are_no_classes_unasked(tmp_path: Path, kinds: tuple[str,
     assert found(tmp_path / "faces", said=said) is None
     assert said == [f"the 2 folders of {tmp_path / 'faces'} are not used as classes; --classes uses them"]
     assert found(tmp_path / "faces", True) is not None
-
-
-def test_a_table_of_another_program_is_left_aside_and_said(folder: Path) -> None:
-    table(folder, "id,breed\na,poodle")
-    said: list[str] = []
-    assert found(folder, said=said) is None
-    assert said == [f"{folder / labels.FILE} has no column called file, so no labels are taken from it"]
-    with pytest.raises(DataError, match="its first line is 'id,breed'"):
-        found(folder, True)
 
 
 def test_a_face_that_comes_twice_is_refused(folder: Path) -> None:
