@@ -62,7 +62,7 @@ def _fill(
 ) -> None:
     run = result.get("run", [])
     rows = 2 + (len(run) > 1)
-    figure.set_size_inches(13, 4.2 * rows + (2.6 if pairs else 0))
+    figure.set_size_inches(13, 3.6 * rows + (2.6 if pairs else 0))
     ratios = [1.0] * rows + ([0.6] if pairs else [])
     cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
     _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
@@ -102,8 +102,9 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
         copies = ", COPIES" if found["copied"] else ""
         lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
-    place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
-    axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
+    below = 0.95 - sum(table[i, 0].get_height() for i in range(len(cells) + 1))
+    place = {"ha": "center", "va": "top", "transform": axes.transAxes}
+    axes.text(0.5, below, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
 
 def _curve(axes: Any, run: list[Mapping[str, float]], name: str, result: Mapping[str, Any]) -> None:
