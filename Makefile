@@ -8,7 +8,7 @@ help:
 	@echo "make test    run the tests; ARGS='-k resume' passes words on to pytest"
 	@echo "make lint    check style and types"
 	@echo "make bench   measure images/s on this machine"
-	@echo "make vis-assets   keep the files of the visdom page for use without the internet"
+	@echo "make vis-assets   fetch the files of the visdom page, which the browser tests need"
 
 # The interpreter .venv was made from; empty when .venv is missing or broken.
 BASE := $(shell .venv/bin/python -c 'import pip, sys; print(sys._base_executable)' 2>/dev/null)
@@ -50,7 +50,6 @@ demo: setup
 	@echo
 	@echo "2/3  A new generator learns for three minutes from synthetic faces. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."
-	@.venv/bin/python -m gan.watching.visdom_assets || true
 	.venv/bin/python train.py --run=$(RUN) --data_path=synthetic --vis --budget=3 $(DEMO)
 	@echo
 	@echo "3/3  What it has learned: a grid of its faces."
@@ -65,7 +64,7 @@ demo: setup
 DEMO := --image_size=48 --ngf=48 --lr1=2e-3 --lr2=2e-3 --plot_every=60
 
 vis-assets: setup
-	.venv/bin/python -m gan.watching.visdom_assets
+	.venv/bin/python -c 'from gan import npm; from gan.watching.visdom_assets import ASSETS, folder; npm.fetch(ASSETS, folder())'
 
 test: setup
 	.venv/bin/python -m pytest $(ARGS)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,7 +32,6 @@ from gan.data.labels import labels_of, translated
 from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
 from gan.files import printable
-from gan.images import to_tensor
 from gan.quality import classification, evaluation, features, report, run_history, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
@@ -41,7 +40,6 @@ from gan.watching.curves import METRICS
 
 FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
-GAP = 1000  # maximum number of faces that the discriminator rates
 SHOWN, PAIRS = 64, 8  # number of samples in the report, and of pairs of each kind
 
 
@@ -82,8 +80,8 @@ class EvaluateConfig:
     )
     image_size: int | None = option(
         None,
-        "height and width at which pictures are read and their texture is compared, pixels; imagenet, faces and damage "
-        "always look at 96; unset: those of a checkpoint, else 96.",
+        "height and width at which pictures are read, pixels; imagenet, faces and damage always look at 96; unset: "
+        "those of a checkpoint, else 96.",
         choices=IMAGE_SIZES,
     )
     pairs: bool = option(False, "in the report, show samples beside the faces nearest to them.")
@@ -139,16 +137,11 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         copies = look_for_copies(*samples.copies, learnt, result)
         if config.pairs:
             pairs = nearest_pairs(copies, samples, learnt)
-        if subject.sampler and learnt.certain and len(learnt.held_out):
-            discriminator_gap(subject.sampler, learnt, samples.first, seeds[: len(samples.first)], result)
     if os.path.isdir(config.fake) and subject.sampler:
-        result["run"] = run_history.measure(
-            config.fake, subject.sampler.origin, extractor, real.reals, seeds, same_faces=config.real is None
-        )
-    result["spectra"] = {"real": real.reals.spectrum.tolist(), "samples": samples.faces.spectrum.tolist()}
+        result["run"] = run_history.measure(config.fake, extractor, real.reals, seeds)
     numbers = config.report.with_suffix(".json")
     try:
-        report.save(config.report, result, samples.first[:SHOWN], pairs)
+        report.save(config.report, result, samples.first, pairs)
         files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ConfigError(f"could not write the report: {error}; choose another --report") from error
@@ -253,7 +246,7 @@ def open_reals(
         )
     with bar("real faces", 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
-    reals = RealStatistics.from_faces(one)
+    reals = RealStatistics(one.features)
     about = f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
     return RealFaces(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
@@ -268,7 +261,7 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealFaces:
             f"{extractor.name}, {subject.size} pixels{grey}; give real faces: --real=FOLDER"
         )
     floor: Mapping[str, float] = reference.floor
-    if len(reference.other) < reference.n:  # texture is known only for all of them
+    if len(reference.other) < reference.n:
         damage = reference.floor["damage_x100"]  # a mean, which does not depend on the number
         floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
     return RealFaces(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
@@ -299,7 +292,7 @@ def take_samples(
                 chosen = np.random.default_rng(seeds.start).permutation(len(pack.pixels))[: real.n]
             faces = evaluation.of_pack(pack, chosen, extractor, progress.update)
             copies = of_copies and (of_copies, features.of_pack(of_copies, pack, chosen))
-            return Samples(faces, copies, pack.pixels[chosen[:GAP]], lambda which: pack.pixels[chosen[which]])
+            return Samples(faces, copies, pack.pixels[chosen[:SHOWN]], lambda which: pack.pixels[chosen[which]])
         sampler = subject.sampler
         assert sampler is not None
 
@@ -309,15 +302,15 @@ def take_samples(
         first, seen = list[np.ndarray](), list[Tensor]()
 
         def extract(pixels: np.ndarray) -> Tensor:
-            if sum(map(len, first)) < GAP:
+            if sum(map(len, first)) < SHOWN:
                 first.append(pixels)
             if of_copies:
                 seen.append(of_copies(pixels))
             return extractor(pixels)
 
-        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, real.n, progress.update)
+        faces = evaluation.face_set(sampler.faces(seeds), extract, extractor.damage, progress.update)
         copies = of_copies and (of_copies, torch.cat(seen))
-        return Samples(faces, copies, np.concatenate(first)[:GAP], again)
+        return Samples(faces, copies, np.concatenate(first)[:SHOWN], again)
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -424,33 +417,6 @@ def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np
     nearest = copies.distances.argsort()[:PAIRS].numpy()
     shown = np.concatenate([nearest, np.setdiff1d(np.arange(2 * PAIRS), nearest)[:PAIRS]])
     return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
-
-
-def discriminator_gap(
-    sampler: Sampler, learnt: Learnt, samples: np.ndarray, seeds: Sequence[int], result: dict[str, Any]
-) -> None:
-    """Print the discriminator's mean logits of training faces, held-out faces and samples, each with its own class."""
-    codes = sampler.origin.get("codes")  # classes of the pack's faces
-    if sampler.discriminator is None or (sampler.classes.vocabulary and codes is None):
-        return
-
-    def logits(pixels: np.ndarray, codes: Tensor) -> float:
-        parts = zip(torch.from_numpy(pixels).split(sampler.batch), codes.split(sampler.batch), strict=True)
-        with torch.no_grad():
-            found = [sampler.logits(to_tensor(some).to(sampler.device), of.to(sampler.device)) for some, of in parts]
-        return torch.cat(found).float().mean().item()
-
-    found = {}
-    for kind, some in (("seen", learnt.training), ("held_out", learnt.held_out)):
-        some = np.sort(some[:GAP])
-        of = torch.zeros(len(some), 0, dtype=torch.int64) if codes is None else codes[torch.from_numpy(some)].long()
-        found[kind] = logits(learnt.pack.pixels[some], of)
-    found["samples"] = logits(samples, sampler.codes(seeds))
-    result["discriminator"] = found
-    log(
-        f"mean logit of the discriminator: {found['seen']:.2f} for faces it has seen, {found['held_out']:.2f} for "
-        f"those held out, {found['samples']:.2f} for samples",
-    )
 
 
 def bar(what: str, total: int, unit: str = "face") -> tqdm:

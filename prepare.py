@@ -68,8 +68,6 @@ def prepared(
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
     found, kept_kinds = select(candidates, pixels, rows, config)
     manifest, labels = ([], {}) if config.dry_run else write_faces(candidates, pixels, rows, config)
-    if lost := [face for face in candidates if face.kind == "unreadable" and face.digest]:  # changed since inspection
-        found["unreadable"] = found.get("unreadable", 0) + len(lost)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
     result = {
         "sources": [printable(str(path)) for path in config.sources],
@@ -79,7 +77,6 @@ def prepared(
             "pictures": len(pictures) + len(refused),
             "kept": kept,
             "other_files": others,
-            "animated": len({face.picture for face in candidates if face.animated and not face.kind}),
         },
         "found": found,
         "kept_kinds": kept_kinds,
@@ -245,11 +242,11 @@ def write_faces(
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, tuple[str, float]]]]:
     """Crop and write the kept faces, with labels if asked for, into a new folder that takes the place of the old one.
 
-    `pixels` and `rows` are as in `select`. Pictures that can no longer be read are marked. Returns the manifest's rows
-    of the faces, and what `guessed` returns.
+    `pixels` and `rows` are as in `select`. Returns the manifest's rows of the faces, and what `guessed` returns.
 
     Raises:
-        DataError: there is not enough room, the folder cannot be written, or it holds other files by now.
+        DataError: a picture can no longer be read, there is not enough room, the folder cannot be written, or it holds
+            other files by now.
     """
     out, labels = Path(os.path.realpath(config.out)), {}
     kept = {cleaning.name_of(face): face for face in candidates if not face.kind}
@@ -262,11 +259,9 @@ def write_faces(
                 "or give a folder on another disk: --out=FOLDER"
             )
         with replacing_folder(out, lambda old: check_own(old, config.out)) as new:
-            for found, lost in spread(cleaning.write, list(kept.items()), new, "writing"):
+            for found in spread(cleaning.write, list(kept.items()), new, "writing"):
                 digests |= found
-                for name, why in lost.items():
-                    kept[name].kind, kept[name].why = "unreadable", why
-            manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items() if name in digests]
+            manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items()]
             others = []
             if config.labels and manifest:
                 labels, table = guessed(candidates, pixels, rows, config)
@@ -340,8 +335,6 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
-    if animated := result["counts"]["animated"]:
-        log(f"{animated:7,} animated        kept: their first picture")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     log(f"{kept:7,} {done}; {config.report} shows what was found")

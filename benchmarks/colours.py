@@ -65,7 +65,7 @@ def main() -> None:
     torch.manual_seed(options.seed)
     random = torch.Generator().manual_seed(options.seed)
     pack = open_pack(options.data_path, SIZE)
-    texts = texts_of(options.tags, names_of(pack, options.data_path), print)
+    texts = texts_of(options.tags, names_of(pack), print)
     assert texts is not None
     labels = learned(texts, np.arange(len(pack.hashes)), options.data_path, True, print)
     assert labels is not None

@@ -380,7 +380,7 @@ def table(rows: list[dict[str, Any]]) -> None:
     print(f"| program | pixels | images seen | a second | samples | {' | '.join(METRICS.values())} |")
     print("| --- " * (5 + len(METRICS)) + "|")
     for row in rows:
-        cells = [f"{row[metric]:.{1 if metric in ('fd', 'swd_x1000') else 2}f}" for metric in METRICS]
+        cells = [f"{row[metric]:.{1 if metric == 'fd' else 2}f}" for metric in METRICS]
         speed = row["images_seen"] / (60 * row["minutes"])
         many = f"{row['images_seen']:,} | {speed:.1f} | {row.get('samples', row['n']):,}"
         print(f"| {row['name']} | {row['pixels']} | {many} | {' | '.join(cells)} |")

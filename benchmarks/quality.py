@@ -28,7 +28,7 @@ from gan.presets import PRESETS
 from gan.watching import curves
 
 ROOT = Path(__file__).resolve().parent.parent
-METRICS = {name: curves.METRICS[name].label for name in ("damage_x100", "fd", "recall", "coverage", "swd_x1000")}
+METRICS = {name: curves.METRICS[name].label for name in ("damage_x100", "fd", "recall", "coverage")}
 
 
 def main() -> None:
@@ -133,7 +133,7 @@ def table(rows: list[dict[str, Any]], arms: list[str]) -> None:
     for arm in arms:
         own = [row for row in rows if row["arm"] == arm]
         cells = [spread([row["seconds"] / 60 for row in own], 1), spread([row["images_seen"] for row in own], 0)]
-        cells += [spread([row[m] for row in own], 1 if m in ("fd", "swd_x1000") else 2) for m in METRICS]
+        cells += [spread([row[m] for row in own], 1 if m == "fd" else 2) for m in METRICS]
         print(f"| {arm} | {len(own)} | {' | '.join(cells)} |")
     floor = rows[0]["floor"] if rows else {}
     print(f"| real faces (floor) | | | | {' | '.join(f'{floor[m]:.2f}' for m in METRICS if m in floor)} |")

@@ -6,6 +6,7 @@ given in its list; other content is discarded.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import shutil
@@ -29,6 +30,7 @@ from gan.files import replacing
 
 CDN = "https://unpkg.com"
 CDN_SECONDS = 60.0  # no request starts later than this; a request fails after 5 seconds without an answer
+NPM_MS = 60_000  # for a request of npm's, which is not repeated: without the internet, training is waiting
 
 
 class Asset(NamedTuple):
@@ -85,19 +87,29 @@ def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
         return all(pool.map(fetch, wanted[1:]))
 
 
+def fetch(assets: Sequence[Asset], folder: Path) -> None:
+    """Fetch the missing files from the CDN or, if it does not deliver them all, through npm.
+
+    Raises:
+        OSError: npm did not deliver them either, or the folder cannot be written.
+    """
+    if missing(assets, folder) and not from_cdn(assets, folder):
+        from_npm(assets, folder)
+
+
 def from_npm(assets: Sequence[Asset], folder: Path) -> None:
     """Fetch all files through npm, from the registry for which it is configured.
 
     Raises:
-        OSError: npm is missing or failed, or the folder cannot be written.
+        OSError: npm is missing, failed or delivered other files, or the folder cannot be written.
     """
     npm = _npm()
     if npm is None:
-        raise OSError("npm is not installed; install Node.js from nodejs.org, or try again with the internet")
+        raise OSError(f"{CDN} did not deliver them all, and npm, which could, is not installed: it is in Node.js")
     packages = sorted({f"{asset.package}@{asset.version}" for asset in assets})
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
-            [*npm, "pack", "--silent", *packages],
+            [*npm, "pack", "--silent", "--fetch-retries=0", f"--fetch-timeout={NPM_MS}", *packages],
             cwd=temporary,
             capture_output=True,
             encoding="utf-8",
@@ -109,10 +121,11 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
             raise OSError(f"npm could not fetch the packages: {reason[-1] if reason else 'no reason given'}")
         for asset in assets:
             name = f"{asset.package.lstrip('@').replace('/', '-')}-{asset.version}.tgz"
-            with tarfile.open(Path(temporary) / name) as archive:
-                member = archive.extractfile(f"package/{asset.file}")
-                if member is None or not _keep(asset, folder, member.read()):
-                    raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
+            content = b""
+            with contextlib.suppress(KeyError, tarfile.TarError), tarfile.open(Path(temporary) / name) as archive:
+                content = member.read() if (member := archive.extractfile(f"package/{asset.file}")) else b""
+            if not _keep(asset, folder, content):
+                raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
 
 
 def _npm() -> list[str] | None:

@@ -113,8 +113,8 @@ def run_here(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run an entry point as `run_command` does, but in this process: without the seconds that torch takes to load.
 
-    The curves in report.html and evaluation.png are not plotted unless asked for (`plotted=True`), the averaged
-    generator's statistics are of fewer samples, and textures of fewer patches: together they are half of a small run.
+    The curves in report.html and evaluation.png are not plotted unless asked for (`plotted=True`), and the averaged
+    generator's statistics are of fewer samples: together they are half of a small run.
     """
 
     def run(
@@ -127,14 +127,13 @@ def run_here(
         import train
         from gan import device
         from gan.data import cleaning
-        from gan.quality import evaluation, report
+        from gan.quality import report
         from gan.training import between
         from gan.watching import run_report
 
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(device, "_bf16_is_faster", functools.partial(found_once, device._bf16_is_faster))
         monkeypatch.setattr(between, "STATISTICS_BATCH", FEW_LATENTS)
-        monkeypatch.setattr(evaluation, "PATCHES", 1000)
         if not plotted:
             monkeypatch.setattr(run_report, "_drawing", lambda draw: b"")
             monkeypatch.setattr(report, "_fill", lambda *_: None)

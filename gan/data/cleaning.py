@@ -13,7 +13,6 @@ import io
 import os
 import re
 import stat
-import sys
 import unicodedata
 import warnings
 import zlib
@@ -50,7 +49,6 @@ KINDS = {
 }
 
 MOST_PIXELS = 2**26
-LONGEST = 248  # characters of the longest path that is certainly valid on Windows
 NARROW = 2.0
 
 # Thresholds at 96 x 96 pixels, on a scale of 0 to 255.
@@ -171,7 +169,6 @@ class Candidate:
     hashes: tuple[int, int] = (0, 0)  # perceptual hashes of the crop and of its mirror image
     brightness: bytes = b""  # at 16x16 pixels, standardised, float16
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
-    animated: bool = False  # whether it is the first of several frames; the others are ignored
     faults: dict[str, str] = dataclasses.field(default_factory=dict)  # details of each defect found in the crop alone
     original: Candidate | None = dataclasses.field(default=None, repr=False, compare=False)  # what it duplicates
 
@@ -254,7 +251,6 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
             what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
             yield Candidate(picture, "refused", what, (width, height)), b""
             return
-        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1  # an MPO has two views of one picture
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
         image.load()  # which turns a TIFF, and takes its tag away
@@ -282,7 +278,7 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         brightness = ((brightness - brightness.mean()) / max(brightness.std(), 1)).astype(np.float16).tobytes()
         red, green, blue = (round(float(mean)) for mean in array.mean((0, 1)))
         rgb = red, green, blue
-        face = Candidate(picture, kind, why, size, box, digest, hashes, brightness, rgb, animated, faults)
+        face = Candidate(picture, kind, why, size, box, digest, hashes, brightness, rgb, faults)
         yield face, small.tobytes()
 
 
@@ -429,42 +425,29 @@ def name_of(face: Candidate) -> str:
     picture = face.picture
     original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
     key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
-    name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if copied(face) else '.png'}"
+    name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if face.box is None else '.png'}"
     return f"{picture.folder}/{name}".lstrip("/")
 
 
-def copied(face: Candidate) -> bool:
-    """Return whether the picture's file is copied unchanged."""
-    return face.box is None and not face.animated
-
-
-def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Crop faces and write each into a folder under its name.
-
-    Returns:
-        The SHA-256 of each file, and the reason for each face whose picture can no longer be read, both by name.
+def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> dict[str, str]:
+    """Crop faces and write each into a folder under its name; return the SHA-256 of each file by name.
 
     Raises:
+        DataError: a picture can no longer be read.
         OSError: a file cannot be written.
     """
     digests: dict[str, str] = {}
-    lost: dict[str, str] = {}
     for name, face in faces:
         try:
             data = content(face)
-        except Exception as error:  # for example, the picture has changed since it was inspected
-            lost[name] = reason(error)
-            continue
-        try:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
-        except OSError:
-            if sys.platform != "win32" or len(os.path.abspath(folder / name)) < LONGEST:
-                raise
-            lost[name] = "its path would be too long for Windows; give a shorter --out"
-            continue
+        except Exception as error:
+            raise DataError(
+                f"{face.picture.about} has changed since it was inspected ({reason(error)}); run the same command again"
+            ) from error
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
-    return digests, lost
+    return digests
 
 
 def row(name: str, face: Candidate, digest: str) -> dict[str, Any]:
@@ -477,14 +460,14 @@ def content(face: Candidate) -> bytes:
     """Return the bytes of a face's file."""
     file = source(face.picture.path, face.picture.member)
     data = file.read_bytes() if isinstance(file, Path) else file.getvalue()
-    if copied(face):
+    if face.box is None:  # the file is copied unchanged
         return data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             shown = upright(image).convert("RGB")
     made = io.BytesIO()
-    (shown if face.box is None else shown.crop(face.box)).save(made, "PNG", compress_level=1)
+    shown.crop(face.box).save(made, "PNG", compress_level=1)
     return made.getvalue()
 
 

@@ -34,11 +34,8 @@ small, .quiet { color: #666; }
 <tr><td>{{ kind }}<td class=n>{{ number(found[kind]) }}<td>{{ meaning }}<td>
 {{- "kept" if kind in kept_kinds else "left out" }}
 {% endfor %}
-{% if counts.animated %}
-<tr><td>animated<td class=n>{{ number(counts.animated) }}<td>only the first picture is used<td>kept
-{% endif %}
 </table>
-{% if not (found or counts.animated) %}<p>Nothing is wrong with them.</p>{% endif %}
+{% if not found %}<p>Nothing is wrong with them.</p>{% endif %}
 <h2>What is kept</h2>
 {% if sides %}
 <p>Shorter sides: {{ number(sides[0]) }} to {{ number(sides[2]) }} pixels, median {{ number(sides[1]) }}.</p>

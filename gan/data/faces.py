@@ -31,7 +31,7 @@ from gan.data import listing, synthetic, torchvision_data
 from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, reason, source, square, upright
 from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
 
-PACK_VERSION = 1
+PACK_VERSION = 2
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LEAST_TO_HOLD_OUT = 2000  # minimum number of faces for a holdout split
 UNUSED_DAYS = 30  # packs not opened for this many days are deleted
@@ -128,9 +128,11 @@ def _load(folder: Path) -> Pack:
         pixels = np.load(folder / "faces.npy", mmap_mode="r")
         return Pack(pixels, np.load(folder / "hashes.npy"), about["rejected"], folder)
     except (OSError, EOFError, ValueError, KeyError) as error:
-        raise DataError(
-            f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again"
-        ) from error
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> DataError:
+    return DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again")
 
 
 def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
@@ -157,50 +159,27 @@ def _delete_unused(packs: Path, log: Callable[[str], None]) -> None:
     A folder to which pictures are added gets a new pack each time, and its old ones would otherwise stay forever. A
     process that has a deleted pack open goes on reading it.
     """
-    deleted, size, until = list[str](), 0, time.time() - 86_400 * UNUSED_DAYS
+    until = time.time() - 86_400 * UNUSED_DAYS
     for left in packs.glob(".*.lock"):
         tidy(packs / re.sub(r"^\.|-[0-9a-f]{8}\.lock$", "", left.name))
-    for folder in sorted(packs.glob("[0-9a-f]*")):  # empty if the folder may not be listed
+    for folder in sorted(packs.glob("[0-9a-f]" * 16)):  # empty if the folder may not be listed
         with contextlib.suppress(OSError):  # it cannot be deleted, or on Windows it is in use
-            if not re.fullmatch("[0-9a-f]{16}", folder.name) or folder.stat().st_mtime > until:
-                continue
-            of = "unfinished"
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                of = f"faces from {json.loads((folder / 'pack.json').read_text())['source']}"
-            content = sum(path.stat().st_size for path in folder.iterdir())
-            with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
-                folder.rename(place / "unused")
-            deleted.append(f"{folder} ({of})")
-            size += content
-    if deleted:
-        what = "pack" if len(deleted) == 1 else "packs"
-        log(
-            f"deleted {len(deleted)} {what} that had not been opened for {UNUSED_DAYS} days, {size / 1e6:,.1f} MB: "
-            f"{', '.join(deleted)}; the next run on those faces packs them again"
-        )
+            if folder.is_dir() and folder.stat().st_mtime <= until:
+                with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
+                    folder.rename(place / "unused")
+                log(f"deleted the pack {folder}, which had not been opened for {UNUSED_DAYS} days")
 
 
-def names_of(pack: Pack, data_path: Path) -> list[str]:
+def names_of(pack: Pack) -> list[str]:
     """Return the file of each face of a pack: its path below the data path, with the path inside a zip appended.
 
     Raises:
-        DataError: the files have changed since the pack was made.
+        DataError: they cannot be read.
     """
-    files = _find(data_path)
-    if pack.folder.name != _key(files, pack.pixels.shape[1], pack.pixels.shape[3]):
-        raise DataError(f"the pictures in {data_path} have changed while they were packed; run the same command again")
-    _, pictures, _ = _list_pictures(data_path, files)
-    names = [f"{name}/{member}" if member else name for name, member in pictures]
-    if pack.rejected:
-        lines = (pack.folder / "rejected.txt").read_text(encoding="utf-8").splitlines()
-        rejected = {line.partition("\t")[0] for line in lines}
-        names = [name for name in names if printable(name) not in rejected]
-    if len(names) != len(pack.hashes):
-        raise DataError(
-            f"{data_path} has {len(names):,} readable pictures, and its pack {len(pack.hashes):,}; delete "
-            f"{pack.folder}, and the next run packs them again"
-        )
-    return names
+    try:
+        return json.loads((pack.folder / "names.json").read_text())
+    except (OSError, ValueError) as error:
+        raise _damaged(pack.folder, error) from error
 
 
 def _key(files: list[Listed], image_size: int, channels: int) -> str:
@@ -308,15 +287,17 @@ def _make_pack(
                 f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
             )
         with replacing_folder(folder) as unfinished:
-            hashes, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
+            hashes, names, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
             rejected += broken
-            few = len(hashes) < 2
-            list_of_rejected = folder.with_name(f"{folder.name}-rejected.txt") if few else unfinished / "rejected.txt"
+            if len(hashes) < 2:
+                first = f"; the first that cannot: {rejected[0][0]} ({rejected[0][1]})" if rejected else ""
+                found = f"{len(hashes)} of {len(hashes) + len(rejected):,} pictures in {data_path} can be read"
+                raise DataError(f"{found}, expected at least 2, and better thousands{first}; add some or {GIVE}")
             if rejected:
-                list_of_rejected.write_text("".join(f"{name}\t{why}\n" for name, why in rejected), encoding="utf-8")
-            if few:
-                raise _too_few(len(hashes), rejected, data_path, list_of_rejected)
+                lines = "".join(f"{name}\t{why}\n" for name, why in rejected)
+                (unfinished / "rejected.txt").write_text(lines, encoding="utf-8")
             np.save(unfinished / "hashes.npy", np.array(hashes, np.uint32))
+            (unfinished / "names.json").write_text(json.dumps(names))
             about = {"source": str(data_path), "image_size": shape[0], "faces": len(hashes), "rejected": len(rejected)}
             (unfinished / "pack.json").write_text(json.dumps({"version": PACK_VERSION, **about}))
             for path in unfinished.iterdir():
@@ -335,22 +316,11 @@ def _make_pack(
         torchvision_data.open_dataset.cache_clear()
 
 
-def _too_few(faces: int, rejected: list[Rejected], data_path: Path, listed: Path) -> DataError:
-    """Return the error for a data path with too few faces; the file `listed` names the rejected ones, if any."""
-    if not rejected:
-        return DataError(f"only one face in {data_path}; expected at least 2, and better thousands; add some or {GIVE}")
-    name, why = rejected[0]
-    return DataError(
-        f"{'only one' if faces else 'none'} of {faces + len(rejected):,} files in {data_path} could be read, expected "
-        f"at least 2; the first: {name} ({why}); {listed} lists all; repair them or {GIVE}"
-    )
-
-
 def _write_faces(
     path: Path, root: Path, pictures: list[Picture], shape: Shape, workers: int, log: Callable[[str], None]
-) -> tuple[list[int], list[Rejected]]:
-    """Decode pictures into an .npy file. Return the crc32 of each face in it, and the rejected pictures."""
-    hashes: list[int] = []
+) -> tuple[list[int], list[str], list[Rejected]]:
+    """Decode pictures into an .npy file. Return the crc32 and name of each face in it, and the rejected pictures."""
+    hashes, names = list[int](), list[str]()
     rejected: list[Rejected] = []
     work = [(root, pictures[i : i + CHUNK], shape) for i in range(0, len(pictures), CHUNK)]
     with (
@@ -360,16 +330,17 @@ def _write_faces(
     ):
         _write_header(out, 0, shape)
         said = time.monotonic()
-        for pixels, crcs, broken in done:
+        for pixels, crcs, named, broken in done:
             out.write(pixels)
             hashes += crcs
+            names += named
             rejected += broken
             bar.update(len(crcs) + len(broken))
             if bar.disable and time.monotonic() - said > 10:
                 said = time.monotonic()
                 log(f"packed {len(hashes):,} of {len(pictures):,}")
         _write_header(out, len(hashes), shape)
-    return hashes, rejected
+    return hashes, names, rejected
 
 
 def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
@@ -379,20 +350,23 @@ def _write_header(file: BinaryIO, faces: int, shape: Shape) -> None:
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[Rejected]]:
-    """Decode pictures. Return the pixels of the faces, the crc32 of each, and the rejected pictures."""
-    faces: list[bytes] = []
+def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, list[int], list[str], list[Rejected]]:
+    """Decode pictures. Return the pixels of the faces, the crc32 and name of each, and the rejected pictures."""
+    faces, names = list[bytes](), list[str]()
     rejected: list[Rejected] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for name, member in pictures:
+            whole = f"{name}/{member}" if member else name
             try:
                 with _open(root, name, member, shape[0]) as image:
                     faces.append(_face(image, shape).tobytes())
             except Exception as error:
-                rejected.append((printable(f"{name}/{member}" if member else name), reason(error)))
-    return b"".join(faces), [zlib.crc32(face) for face in faces], rejected
+                rejected.append((printable(whole), reason(error)))
+            else:
+                names.append(whole)
+    return b"".join(faces), [zlib.crc32(face) for face in faces], names, rejected
 
 
 def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
@@ -401,7 +375,7 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
     Raises:
         DataError: the picture cannot be read.
     """
-    pixels, _, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
+    pixels, *_, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
     if rejected:
         name, why = rejected[0]
         raise DataError(f"{printable(str(path.parent / name))}: cannot be read as a picture ({why}); give another one")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -57,7 +56,7 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], 
     if torchvision_data.is_dataset(data_path):
         return _of_torchvision(pack, data_path) if wanted else None
     if os.path.isfile(table := data_path / FILE):
-        found = texts_of(table, names_of(pack, data_path), log, bool(wanted))
+        found = texts_of(table, names_of(pack), log)
     else:
         found = _of_folders(pack, data_path, bool(wanted), log)
     if found is not None:
@@ -84,7 +83,7 @@ def _of_torchvision(pack: Pack, data_path: Path) -> Texts:
     """Return the class of each picture of a torchvision dataset; a DataError says that it has none."""
     if (classes := torchvision_data.classes_of(data_path)) is None:
         raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
-    named: Texts = {"class": [classes[int(index)] for index in names_of(pack, data_path)]}
+    named: Texts = {"class": [classes[int(index)] for index in names_of(pack)]}
     torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
     return named
 
@@ -145,13 +144,7 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, log: Callable[[str], 
     """
     if not data_path.is_dir() or not any(map(os.path.isdir, data_path.iterdir())):
         return None  # without listing all names
-    try:
-        names = names_of(pack, data_path)
-    except DataError as error:
-        if wanted:
-            raise
-        log(f"no classes are learned: {error}")
-        return None
+    names = names_of(pack)
     folders = _folders(names)
     sizes = Counter(folders)
     if wanted:
@@ -182,12 +175,8 @@ def _folders(names: Sequence[str]) -> list[str]:
     return ["" if head.lower().endswith(".zip") else head for head in heads]
 
 
-def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wanted: bool = True) -> Texts | None:
-    """Read a labels.csv, which names a file by its path below the data path, or by its path inside a zip.
-
-    A table without a column `file`, perhaps of another program, is an error; unless `wanted`, one of several columns is
-    only reported, and the result is None.
-    """
+def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Texts:
+    """Read a labels.csv, which names a file by its path below the data path; a zip counts as a folder."""
     expected = (
         "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; fix it, or "
         "ignore it with --noclasses"
@@ -198,9 +187,6 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}; {expected}") from error
     columns = [name.strip() for name in head]
-    if not wanted and len(columns) > 1 and "file" not in columns:
-        log(f"{path} has no column called file, so no labels are taken from it")
-        return None
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
         raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
     rows = list[tuple[int, dict[str, str]]]()
@@ -212,16 +198,12 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
             )
         if any(map(str.strip, line)):
             rows.append((number, dict(zip(columns, map(str.strip, line), strict=True))))
-    positions, named = _positions(names), dict[int, int]()
+    positions, named = {_plain(name): i for i, name in enumerate(names)}, dict[int, int]()
     texts: Texts = {column: [""] * len(names) for column in columns if column != "file"}
     strays = list[str]()
     for number, row in rows:
         name = row.pop("file")
         position = positions.get(_plain(name.replace("\\", "/")), -1)
-        if position is None:
-            raise DataError(
-                f"{path}: line {number}: several zips hold {name}; write the zip before it: NAME.zip/{name}"
-            )
         if position < 0:
             strays.append(name)
             continue
@@ -242,28 +224,9 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None], wante
     return texts
 
 
-def _positions(names: Sequence[str]) -> dict[str, int | None]:
-    """Map each name that a table may use, the full name or the part inside a zip, to the face's index.
-
-    A name that several zips contain is mapped to None.
-    """
-    positions: dict[str, int | None] = {}
-    for i, name in enumerate(names):
-        archive, inside = _in_zip(name)
-        if archive:
-            positions[_plain(inside)] = None if _plain(inside) in positions else i
-    return positions | {_plain(archive) + _plain(inside): i for i, (archive, inside) in enumerate(map(_in_zip, names))}
-
-
-def _in_zip(name: str) -> tuple[str, str]:
-    """Split a name after its zip; the first part is empty if it has none."""
-    *archive, inside = re.split(r"(?<=\.zip)/", name, maxsplit=1, flags=re.IGNORECASE)  # a zip in a zip is not read
-    return "".join(f"{path}/" for path in archive), inside
-
-
 def _plain(name: str) -> str:
     """Return a path in the form in which paths are compared.
 
-    macOS decomposes letters, tar writes `./` before all, and zips of Chinese Windows do not state their encoding.
+    macOS decomposes letters, tar writes `./` first, and zips of Chinese Windows do not state their encoding.
     """
-    return unicodedata.normalize("NFC", repaired(name)).removeprefix("./")
+    return "/".join(unicodedata.normalize("NFC", repaired(part)) for part in name.split("/") if part != ".")

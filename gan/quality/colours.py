@@ -78,7 +78,7 @@ def load(on: torch.device, path: Path = COLOURS) -> Classifier:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    content = shipped(path, "colours", "vocabulary", "least", use="tells the colours of hair and eyes", without=None)
+    content = shipped(path, "colours", "vocabulary", "least")
     network = Colours(content["vocabulary"]).eval()
     checkpoint.load_weights(network, content["colours"], "network", path)
     network = device.place(network, on).requires_grad_(False)

@@ -18,8 +18,6 @@ from torch import Tensor
 from config import REFERENCE, Metric
 from gan import checkpoint
 from gan.data.faces import Pack
-from gan.encoder import SIZE
-from gan.images import to_tensor
 from gan.latent import stream
 from gan.quality import features, metrics
 from gan.quality.features import Extractor
@@ -30,10 +28,8 @@ LEAST = 50  # minimum number of faces of each kind for a measurement
 MOST_FACES = 2000  # maximum number of samples, and of real faces, measured during training
 FIRST_SEED = 2**32  # seed of the first of those samples; `evaluate.py` uses other seeds, since these selected best.pt
 HALVES = 10  # number of random halves of the samples that give a metric's deviation
-TEXTURE_FACES = 4096  # maximum number of faces of a set used for texture and spectrum
-PATCHES = 16_384  # number of patches taken from them at each level
 DAMAGE_FACES = 2048  # maximum number of faces of a set checked for damage; the error of its mean is then 0.0003
-CHUNK = 64  # maximum number of faces processed at a time for texture and spectrum
+CHUNK = 64  # number of faces read from a pack at a time
 COPY_SHARE = (1, 5, 50)  # percentiles of the distance to the nearest training face
 COPY_RATIO = 0.5  # a sample is too near a training face below this share of a new face's distance
 
@@ -43,50 +39,27 @@ class FaceSet:
     """The data that the metrics need of a set of faces, see `metrics` and `gan.quality.damage`."""
 
     features: Tensor  # (N, F)
-    patches: Mapping[int, Tensor]  # of each pyramid level, by its size: (P, C, 7, 7), in the order of the faces
-    spectra: Tensor  # mean radial spectra of small groups of faces, (K, R)
-    counts: Tensor  # number of faces in each group, (K,)
     damage: Tensor  # share of each face that looks damaged, (M,)
-
-    @property
-    def spectrum(self) -> Tensor:
-        """Return the mean radial spectrum of all faces in the groups, (R,)."""
-        return (self.spectra * self.counts[:, None]).sum(0) / self.counts.sum()
 
 
 def face_set(
     batches: Iterable[np.ndarray],
     extract: Callable[[np.ndarray], Tensor],
     damage: Callable[[np.ndarray], Tensor],
-    faces: int,
     done: Callable[[int], object] = lambda n: None,
 ) -> FaceSet:
-    """Measure a set of `faces` faces from batches of their pixels (n, S, S, C) uint8.
+    """Measure a set of faces from batches of their pixels (n, S, S, C) uint8.
 
     `extract` returns features, and `damage` the share of each face that looks damaged. `done` is called with the size
     of each batch.
     """
-    found, damaged = list[Tensor](), list[Tensor]()
-    levels: dict[int, list[Tensor]] = {}
-    spectra: list[Tensor] = []
-    counts: list[int] = []
-    looked, each = min(faces, TEXTURE_FACES), max(1, PATCHES // min(faces, TEXTURE_FACES))
-    chunk = max(1, min(CHUNK, faces // 20))  # small sets, too, must have several groups to form halves
-    random, seen = torch.Generator().manual_seed(0), 0
+    found, damaged, seen = list[Tensor](), list[Tensor](), 0
     for batch in batches:
         found.append(extract(batch))
-        some = batch[: max(0, looked - seen)]
-        damaged.append(damage(batch[: max(0, min(faces, DAMAGE_FACES) - seen)]))
-        for part in np.array_split(some, math.ceil(len(some) / chunk)) if len(some) else ():  # equal, for the halves
-            images = to_tensor(torch.from_numpy(np.array(part))).contiguous()
-            spectra.append(metrics.radial_spectrum(images))
-            counts.append(len(images))
-            for size, level in metrics.laplacian_pyramid(images).items():
-                levels.setdefault(size, []).append(metrics.patches(level, each, random))
+        damaged.append(damage(batch[: max(0, DAMAGE_FACES - seen)]))
         seen += len(batch)
         done(len(batch))
-    patches = {size: torch.cat(parts) for size, parts in levels.items()}
-    return FaceSet(torch.cat(found), patches, torch.stack(spectra), torch.tensor(counts), torch.cat(damaged))
+    return FaceSet(torch.cat(found), torch.cat(damaged))
 
 
 @dataclasses.dataclass
@@ -94,14 +67,6 @@ class RealStatistics:
     """Statistics of real faces, computed once and shared by all comparisons."""
 
     features: Tensor  # (N, F)
-    textures: Mapping[int, metrics.Texture]  # of each level, by its size in pixels
-    spectrum: Tensor  # (R,)
-
-    @classmethod
-    def from_faces(cls, faces: FaceSet) -> RealStatistics:
-        """Compute the statistics of a set of real faces."""
-        textures = {size: metrics.texture(patches) for size, patches in faces.patches.items()}
-        return cls(faces.features, textures, faces.spectrum)
 
     @functools.cached_property
     def gaussian(self) -> metrics.Gaussian:
@@ -120,8 +85,7 @@ class RealStatistics:
 
     def measure(self, fakes: FaceSet) -> dict[str, float]:
         """Compute all metrics of `fakes`, by their names in METRICS."""
-        texture = self.measure_texture(fakes.patches, fakes.spectrum)
-        return {**self.measure_features(fakes.features), **texture, "damage_x100": 100 * fakes.damage.mean().item()}
+        return {**self.measure_features(fakes.features), "damage_x100": 100 * fakes.damage.mean().item()}
 
     def measure_features(self, fakes: Tensor) -> dict[str, float]:
         """Compute the metrics that compare features (M, F)."""
@@ -130,17 +94,6 @@ class RealStatistics:
             "kid_x1000": 1000 * metrics.kernel_distance(self.features, fakes, self.mean_kernel),
             **metrics.manifold_metrics(self.features, fakes, real_radii=self.radii),
         }
-
-    def measure_texture(self, patches: Mapping[int, Tensor], spectrum: Tensor) -> dict[str, float]:
-        """Compute the metrics that compare pixels.
-
-        They are the sliced Wasserstein distance, averaged over the levels, and the mean absolute difference of the
-        spectra in decibels.
-        """
-        found = [metrics.sliced_wasserstein(texture, patches[size]) for size, texture in self.textures.items()]
-        ratios = (spectrum[1:] / self.spectrum[1:].clamp(min=1e-12)).clamp(min=1e-12)  # at all frequencies but 0
-        decibels = (10 * ratios.log10()).abs().mean().item()
-        return {"swd_x1000": 1000 * sum(found) / len(found), "spectrum_db": decibels}
 
 
 def deviations(reals: RealStatistics, fakes: FaceSet, done: Callable[[int], object]) -> dict[str, float]:
@@ -151,18 +104,13 @@ def deviations(reals: RealStatistics, fakes: FaceSet, done: Callable[[int], obje
     `done` is called after each half.
     """
     measured = list[dict[str, float]]()
-    groups, looked = len(fakes.spectra), int(fakes.counts.sum())
     for i in range(HALVES):
         random = np.random.default_rng(i)
-        some = torch.from_numpy(random.permutation(len(fakes.features))[: len(fakes.features) // 2])
-        chosen = torch.from_numpy(random.permutation(groups)[: groups // 2])
-        patches = {}
-        for size, all_patches in fakes.patches.items():
-            parts = all_patches.split((fakes.counts * (len(all_patches) // looked)).tolist())
-            patches[size] = torch.cat([parts[group] for group in chosen])
-        damage = fakes.damage[random.permutation(len(fakes.damage))[: len(fakes.damage) // 2]]
-        half = FaceSet(fakes.features[some], patches, fakes.spectra[chosen], fakes.counts[chosen], damage)
-        measured.append(reals.measure(half))
+        features, damage = (
+            some[torch.from_numpy(random.permutation(len(some))[: len(some) // 2])]
+            for some in (fakes.features, fakes.damage)
+        )
+        measured.append(reals.measure(FaceSet(features, damage)))
         done(1)
     spread = {name: float(np.std([values[name] for values in measured], ddof=1)) for name in measured[0]}
     return spread | {"coverage": metrics.coverage_deviation(reals.features, fakes.features, reals.radii)}
@@ -194,11 +142,7 @@ class Evaluator:
     @functools.cached_property
     def reals(self) -> RealStatistics:
         """Return the statistics of the real faces."""
-        return RealStatistics.from_faces(of_pack(self.pack, self.chosen, self.extractor, damage=False))
-
-    def least(self) -> float:
-        """Return seconds that `cost` does not fall below, without the seconds that its estimate takes."""
-        return 2 * (self.sampler.model.image_size / SIZE) ** 2 if math.isnan(self.seconds) else self.seconds
+        return RealStatistics(of_pack(self.pack, self.chosen, self.extractor, damage=False).features)
 
     def cost(self) -> float:
         """Return the seconds that the next measurement will take: those of the last one, or at first an estimate."""
@@ -212,17 +156,14 @@ class Evaluator:
             measuring = (2 * extracting + finding) / len(faces)  # real faces as well, but not their damage
             list(self.sampler.faces([0]))
             generating = timeit(lambda: list(self.sampler.faces(range(BATCH))), number=1) / BATCH
-            few = face_set([faces], self.extractor, self.extractor.damage, len(faces))
-            # A constant, however few the faces.
-            least = timeit(lambda: RealStatistics.from_faces(few).measure(few), number=1)
-            self.seconds = max(least, self.least()) + (measuring + generating) * len(self.chosen)
+            self.seconds = (measuring + generating) * len(self.chosen)
         return self.seconds
 
     def measure(self) -> dict[str, float]:
         """Measure the generator in its current state, without changing it."""
         reals, since = self.reals, time.perf_counter()  # not timed, since the reals are measured only once
         faces = list(self.sampler.faces(range(FIRST_SEED, FIRST_SEED + len(self.chosen))))
-        found = reals.measure(face_set(faces, self.extractor, self.extractor.damage, len(self.chosen)))
+        found = reals.measure(face_set(faces, self.extractor, self.extractor.damage))
         self.seconds = time.perf_counter() - since
         return found
 
@@ -298,7 +239,7 @@ def of_pack(
     known = features.of_pack(extractor, pack, indices, done)
     chunks = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)]
     wanted, look = iter(known.split(CHUNK)), extractor.damage if damage else lambda pixels: torch.zeros(len(pixels))
-    return face_set((pack.pixels[chunk] for chunk in chunks), lambda _: next(wanted), look, len(indices))
+    return face_set((pack.pixels[chunk] for chunk in chunks), lambda _: next(wanted), look)
 
 
 def choose(pack: Pack, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -321,26 +262,6 @@ class Reference:
     about: str  # description of the faces
 
 
-def save_reference(path: Path, first: FaceSet, second: FaceSet, extractor: str, about: str) -> None:
-    """Write the statistics of two sets of real faces."""
-    reals = RealStatistics.from_faces(first)
-    levels = {size: vars(t) | {"quantiles": t.quantiles.half()} for size, t in reals.textures.items()}
-    both = torch.cat([first.features, second.features])
-    least, step = both.amin(0), (both.amax(0) - both.amin(0)) / 255  # steps of about a 40th of a deviation
-    content = {
-        "features": ((both - least) / step).round().to(torch.uint8),
-        "least": least,
-        "step": step,
-        "lots": [len(first.features), len(second.features)],
-        "levels": levels,
-        "spectrum": reals.spectrum,
-        "floor": reals.measure(second),
-        "extractor": extractor,
-        "about": about,
-    }
-    checkpoint.save(path, {"reference": content})
-
-
 def load_reference(n: int, path: Path = REFERENCE) -> Reference:
     """Load the first `n` faces of each set of the reference, or as many as there are.
 
@@ -350,9 +271,6 @@ def load_reference(n: int, path: Path = REFERENCE) -> Reference:
     content: dict[str, Any] = checkpoint.load(path, required=("reference",))["reference"]
     both = content["features"].float() * content["step"] + content["least"]
     first, second = both.split(content["lots"])
-    textures = {
-        size: metrics.Texture(level["mean"], level["deviation"], level["quantiles"].float())
-        for size, level in content["levels"].items()
-    }
-    reals = RealStatistics(first[:n], textures, content["spectrum"])
-    return Reference(reals, second[:n], content["floor"], len(second), content["extractor"], content["about"])
+    return Reference(
+        RealStatistics(first[:n]), second[:n], content["floor"], len(second), content["extractor"], content["about"]
+    )

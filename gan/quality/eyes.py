@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from config import EYES, CheckpointError
+from config import EYES
 from gan import imagenet
 from gan.device import layout
 from gan.quality.features import resized, shipped
@@ -57,14 +57,9 @@ def load(on: torch.device, path: Path = EYES) -> Eyes:
     """Load the scores that come with the program.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or was made for another encoder.
+        CheckpointError: the file is missing or damaged.
         ConfigError: the package with the encoder's weights is not installed.
     """
-    content = shipped(path, "weights", "bias", "encoder", use="tells broken eyes", without=None)
+    content = shipped(path, "weights", "bias")
     encoder = imagenet.load("lite0", depths=DEPTHS)
-    if content["encoder"] != encoder.name:
-        raise CheckpointError(
-            f"{path}: was fitted to the maps of {content['encoder']}, but {encoder.name} is installed; install the "
-            "version it was fitted to: pip install -r requirements.txt"
-        )
     return Eyes(encoder, content["weights"].float(), content["bias"].float()).to(on).requires_grad_(False).eval()

@@ -46,20 +46,12 @@ class Extractor:
 
     def __call__(self, pixels: np.ndarray) -> Tensor:
         """Map pixels (N, H, W, C) uint8, colour or grey, to features (N, width) float32 on the CPU."""
-        found: list[Tensor] = []
-        done, batch = 0, self.batch
-        while done < len(pixels):
-            some = np.ascontiguousarray(pixels[done : done + batch])
-            try:
-                with torch.no_grad():
-                    found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
-            except (RuntimeError, MemoryError) as error:
-                if not device.out_of_memory(error) or batch == 1:
-                    raise
-                batch //= 2
-                continue
-            done += len(some)
-        return torch.cat(found) if found else torch.empty(0, self.width)
+        found = [torch.empty(0, self.width)]
+        with torch.no_grad():
+            for start in range(0, len(pixels), self.batch):
+                some = np.ascontiguousarray(pixels[start : start + self.batch])
+                found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
+        return torch.cat(found)
 
 
 def load(kind: str, on: torch.device) -> Extractor:
@@ -101,19 +93,15 @@ def measuring(on: torch.device, kind: str = "imagenet") -> Extractor:
     return dataclasses.replace(load(kind, on), damage=lambda pixels: damage(pixels)[:, 0])
 
 
-def shipped(
-    path: Path, *required: str, use: str = "measures quality", without: str | None = "--eval_images=0"
-) -> dict[str, Any]:
+def shipped(path: Path, *required: str) -> dict[str, Any]:
     """Read a file that comes with the program, and check that it has all required entries.
 
     Raises:
-        CheckpointError: it is missing or damaged; the message says what it is for and how train.py can do without it.
+        CheckpointError: it is missing or damaged.
     """
     if not path.is_file():
-        instead = "" if without is None else f"; train.py does without it with {without}"
         raise CheckpointError(
-            f"{path}: no such checkpoint; it comes with the program and {use}; fetch it again with "
-            f"git checkout -- checkpoints{instead}"
+            f"{path}: no such file; it comes with the program; git checkout -- checkpoints brings it back"
         )
     return checkpoint.load(path, required=required)
 
@@ -125,7 +113,7 @@ def faces_encoder(on: torch.device) -> Encoder:
         CheckpointError: its file is missing or damaged.
     """
     encoder = Encoder()
-    content = shipped(ENCODER, "encoder", without="--eval_images=0 --typical=1 --whole=0")
+    content = shipped(ENCODER, "encoder")
     checkpoint.load_weights(encoder, content["encoder"], "encoder", ENCODER)
     return device.place(fused(encoder.eval()), on).requires_grad_(False)
 

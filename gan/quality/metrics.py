@@ -1,4 +1,4 @@
-"""Distances between two sets of pictures, as plain algebra on features or pixels. Pure: no networks, no files.
+"""Distances between two sets of pictures, as plain algebra on features. Pure: no networks, no files.
 
 Features are (N, F) float tensors; `real` comes first, `fake` second. Distances between all pairs are computed in
 blocks to bound the memory.
@@ -6,19 +6,14 @@ blocks to bound the memory.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, conv_transpose2d, interpolate, pad
 
 BLOCK = 500  # rows of a distance matrix computed at once; more would not fit into the caches and take twice as long
-PATCH = 7  # side of the patches of the sliced Wasserstein distance, pixels
-PROJECTIONS = 256  # directions that patches are projected onto
-QUANTILES = 1024  # points at which the projected distributions are compared
 
 Gaussian = tuple[Tensor, Tensor]
 """Mean (F,) and a matrix R (at most F, F) with R.T R the covariance, in double precision."""
@@ -142,92 +137,3 @@ def radii(features: Tensor, k: int = 5, among: Tensor | None = None) -> Tensor:
     """
     among = features if among is None else among
     return torch.cat([distances.kthvalue(k + 1, dim=1).values for _, distances in _distances(features, among)])
-
-
-def laplacian_pyramid(images: Tensor) -> dict[int, Tensor]:
-    """Split images (N, C, S, S) into frequency bands (Burt and Adelson 1983): each level lacks what the next one has.
-
-    Returns:
-        Levels (N, C, size, size) by size in pixels: S, S / 2, ..., halved while the size is even and at least 32. The
-        last level is the low-pass rest; all levels, enlarged, add up to the images.
-    """
-    levels = {}
-    while images.shape[-1] % 2 == 0 and images.shape[-1] >= 32:
-        smaller = conv2d(pad(images, (2, 2, 2, 2), mode="reflect"), _binomial(images), stride=2, groups=images.shape[1])
-        levels[images.shape[-1]] = images - _enlarge(smaller)
-        images = smaller
-    return {**levels, images.shape[-1]: images}
-
-
-def _binomial(images: Tensor) -> Tensor:
-    """Return the 5x5 binomial filter, repeated for each channel, (C, 1, 5, 5)."""
-    row = images.new_tensor([1.0, 4.0, 6.0, 4.0, 1.0]) / 16
-    return (row[:, None] * row).expand(images.shape[1], 1, 5, 5)
-
-
-def _enlarge(images: Tensor) -> Tensor:
-    wider = pad(images, (1, 1, 1, 1), mode="replicate")
-    larger = conv_transpose2d(wider, 4 * _binomial(images), stride=2, padding=2, groups=images.shape[1])
-    return pad(larger, (0, 1, 0, 1), mode="replicate")[..., 2:-2, 2:-2]
-
-
-def patches(level: Tensor, each: int, random: torch.Generator) -> Tensor:
-    """Cut 7x7 patches at random positions of each image (N, C, S, S): (N * each, C, 7, 7)."""
-    n, _, height, width = level.shape
-    tops = torch.randint(height - PATCH + 1, (n * each,), generator=random)
-    lefts = torch.randint(width - PATCH + 1, (n * each,), generator=random)
-    windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # a view: (N, C, H - 6, W - 6, 7, 7)
-    return windows[torch.arange(n).repeat_interleave(each), :, tops, lefts]
-
-
-@dataclasses.dataclass(frozen=True)
-class Texture:
-    """The distribution of patches of real faces, projected onto random directions."""
-
-    mean: Tensor  # of each channel, (1, C, 1, 1)
-    deviation: Tensor  # of each channel, (1, C, 1, 1)
-    quantiles: Tensor  # of the projected patches after normalisation by the above, (QUANTILES, PROJECTIONS)
-
-
-def texture(patches: Tensor) -> Texture:
-    """Compute the texture of patches (N, C, 7, 7)."""
-    mean = patches.mean((0, 2, 3), keepdim=True)
-    deviation = patches.std((0, 2, 3), keepdim=True) + 1e-8
-    return Texture(mean, deviation, _quantiles((patches - mean) / deviation))
-
-
-def sliced_wasserstein(real: Texture, fake: Tensor) -> float:
-    """Sliced Wasserstein distance between two sets of patches (Karras et al. 2018, section 5).
-
-    It responds to texture, blur and grids, and needs no features. Both sets are normalised by the mean and deviation of
-    each channel of the reals, so that a difference in contrast counts too; in the paper each set has its own. The
-    distributions are compared at 1,024 quantiles, so that the sets may differ in size. `fake` is (N, C, 7, 7).
-    """
-    return (_quantiles((fake - real.mean) / real.deviation) - real.quantiles).abs().mean().item()
-
-
-def _quantiles(patches: Tensor) -> Tensor:
-    """Return quantiles of patches (N, C, 7, 7) along fixed random directions, (QUANTILES, PROJECTIONS)."""
-    flat = patches.flatten(1)
-    directions = torch.randn(flat.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
-    projected = (directions / directions.norm(dim=0)).T @ flat.T
-    projected = torch.from_numpy(np.sort(projected.numpy(), axis=1))  # ten times as fast as torch.sort on the CPU
-    return interpolate(projected[None], size=QUANTILES, mode="linear")[0].T
-
-
-def radial_spectrum(images: Tensor) -> Tensor:
-    """Mean power of images (N, C, S, S) at each spatial frequency, regardless of direction (Durall et al. 2020).
-
-    Up-sampling leaves traces at the high end: peaks at the frequency of a grid, or too little or too much fine detail.
-
-    Returns:
-        (R,), up to the corners, R = S / sqrt(2) + 1, rounded: entry f is the mean squared modulus at radius f, cycles
-        per image. The unit is one image's pixels squared, so that white noise of deviation s has s^2 everywhere.
-    """
-    size = images.shape[-1]
-    grey = images.mean(1)
-    power = torch.fft.fft2(grey - grey.mean((1, 2), keepdim=True)).abs().square().mean(0) / size**2
-    frequencies = torch.fft.fftfreq(size, 1 / size)
-    radii = (frequencies[:, None].square() + frequencies.square()).sqrt().round().long().flatten()
-    counts = radii.bincount()
-    return torch.zeros(len(counts)).index_add_(0, radii, power.flatten()) / counts

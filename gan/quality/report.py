@@ -1,4 +1,4 @@
-"""The report of an evaluation as a picture of samples, numbers, spectra and curves."""
+"""The report of an evaluation as a picture of samples, numbers and curves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from gan import images
 from gan.files import replacing
+from gan.quality.run_history import MOST_SAMPLES
 from gan.watching.curves import METRICS
 
 CHINESE = (
@@ -59,14 +60,13 @@ def save(
 def _fill(
     figure: Any, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
 ) -> None:
-    run = result.get("run", {})
-    rows = 2 + any(len(points) > 1 for points in run.values())
-    figure.set_size_inches(13, 4.2 * rows + (2.6 if pairs else 0))
+    run = result.get("run", [])
+    rows = 2 + (len(run) > 1)
+    figure.set_size_inches(13, 3.6 * rows + (2.6 if pairs else 0))
     ratios = [1.0] * rows + ([0.6] if pairs else [])
     cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
     _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
-    _numbers(figure.add_subplot(cells[0, 1]), result)
-    _spectra(figure.add_subplot(cells[1, 1]), result["spectra"])
+    _numbers(figure.add_subplot(cells[:2, 1]), result)
     if rows > 2:
         _curve(figure.add_subplot(cells[2, 0]), run, "damage_x100", result)
         _curve(figure.add_subplot(cells[2, 1]), run, "fd", result)
@@ -102,33 +102,15 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
         copies = ", COPIES" if found["copied"] else ""
         lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
-    if "discriminator" in result:
-        seen, held_out, samples = (result["discriminator"][kind] for kind in ("seen", "held_out", "samples"))
-        lines.append(f"D's mean logits: seen {seen:.2f}, held out {held_out:.2f}, samples {samples:.2f}")
-    place = {"ha": "center", "va": "bottom", "transform": axes.transAxes}
-    axes.text(0.5, 0.0, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
+    below = 0.95 - sum(table[i, 0].get_height() for i in range(len(cells) + 1))
+    place = {"ha": "center", "va": "top", "transform": axes.transAxes}
+    axes.text(0.5, below, "\n".join(lines), fontsize=8, wrap=True, parse_math=False, **place)
 
 
-def _spectra(axes: Any, spectra: Mapping[str, list[float]]) -> None:
-    for kind, spectrum in spectra.items():
-        axes.loglog(range(1, len(spectrum)), spectrum[1:], label=kind)
-    axes.set(xlabel="spatial frequency, cycles a face", ylabel="power")
-    ticks = [f for f in (1, 2, 5, 10, 20, 50, 100) if f < len(spectra["real"])]
-    axes.set_xticks(ticks, [str(f) for f in ticks])
-    axes.minorticks_off()
-    axes.set_title("radial power spectrum\na low end is blur; peaks or a lifted end are traces of up-sampling")
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3, which="both")
-
-
-def _curve(axes: Any, run: Mapping[str, list[Mapping[str, float]]], name: str, result: Mapping[str, Any]) -> None:
+def _curve(axes: Any, run: list[Mapping[str, float]], name: str, result: Mapping[str, Any]) -> None:
     label, better, *_ = METRICS[name]
-    for kind, points in run.items():
-        own = [
-            (point["images_seen"], point[name]) for point in points if name in point
-        ]  # in training perhaps only damage
-        if own:
-            axes.plot(*zip(*own, strict=True), marker="o", label=kind)
+    label_of_run = f"checkpoints, {min(result['n'], MOST_SAMPLES):,} samples each"
+    axes.plot([point["images_seen"] for point in run], [point[name] for point in run], marker="o", label=label_of_run)
     floor = result["metrics"][name]["floor"]
     axes.axhline(floor, color="grey", linestyle=":", label=f"floor with {result['n']:,} faces")
     axes.set(xlabel="images seen", title=f"{label} of the run, {better} is better")

@@ -140,15 +140,11 @@ class Sampler:
         with device.autocast(self.device, "fp32"):  # in bf16 many logits would be equal
             faces, heads = faces.float(), getattr(self.discriminator, "projected", None)
             if heads is None:
-                return self.logits(faces, codes).view(len(faces), -1).mean(1, keepdim=True).cpu()
+                known = (None, codes) if self.classes.vocabulary else ()
+                return self.discriminator(faces, *known).view(len(faces), -1).mean(1, keepdim=True).cpu()
             features = heads.encode(faces)
             worst = heads(features, codes).flatten(1).quantile(WORST, 1)
             return torch.cat([worst[:, None], *(depth.mean((2, 3)) for depth in features)], 1).cpu()
-
-    def logits(self, faces: Tensor, codes: Tensor) -> Tensor:
-        """Return the discriminator's logits of faces (N, C, S, S) of these classes, (N, V)."""
-        assert self.discriminator is not None
-        return self.discriminator(faces, None, codes) if self.classes.vocabulary else self.discriminator(faces)
 
     def codes(self, seeds: Sequence[int]) -> Tensor:
         """Return the classes of the samples of some seeds, (N, V)."""
@@ -226,7 +222,7 @@ def load(path: Path, on: torch.device) -> Sampler:
     try:
         options = content["config"]
         known = {name: options[name] for name in ("data_path", "holdout") if name in options}
-        known |= {name: content[name].cpu() for name in ("chosen_faces", "codes") if name in content}
+        known |= {"chosen_faces": content["chosen_faces"].cpu()} if "chosen_faces" in content else {}
         origin = {**known, **content["faces"]} if "faces" in content else {}
         seen, classes = int(content["images_seen"]), Classes.restored(content)
     except Exception as error:  # someone else may have written anything there

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import WHOLE_FACES, CheckpointError
+from config import WHOLE_FACES
 from gan.device import layout
 from gan.quality import features, metrics
 from gan.quality.features import Extractor, shipped
@@ -61,14 +61,8 @@ def load(extractor: Extractor, path: Path = WHOLE_FACES) -> WholeFaces:
     """Load the regression that comes with the program, for the features called `faces`.
 
     Raises:
-        CheckpointError: a file is missing, damaged, or was made for another encoder.
+        CheckpointError: the file is missing or damaged.
     """
-    needs, use = ("weights", "extractor", "mean", "covariance"), "tells which faces look whole"
-    content = shipped(path, *needs, use=use, without="--typical=1 --whole=0")
-    if content["extractor"] != extractor.name:
-        raise CheckpointError(
-            f"{path}: was trained on the features '{content['extractor']}', the encoder beside it gives "
-            f"'{extractor.name}'; fetch both again with git checkout -- checkpoints"
-        )
+    content = shipped(path, "weights", "mean", "covariance")
     distance = metrics.mahalanobis(content["mean"].double(), content["covariance"].double())
     return WholeFaces(extractor, content["weights"], distance)

@@ -10,7 +10,6 @@ import base64
 import collections
 import gzip
 import json
-import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -175,9 +174,8 @@ def fetched() -> Path:
     """
     folder = npm.cache("web-page")
     try:
-        if npm.missing(RUNTIME, folder) and not npm.from_cdn(RUNTIME, folder):
-            npm.from_npm(RUNTIME, folder)
-    except (OSError, KeyError, tarfile.TarError) as error:
+        npm.fetch(RUNTIME, folder)
+    except OSError as error:
         raise ConfigError(
             f"--to=html needs TensorFlow.js, which is not in {folder} and cannot be put there ({error}); run it once "
             "while the internet can be reached"

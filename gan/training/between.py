@@ -26,6 +26,7 @@ from gan.watching.monitor import Monitor
 from model import Generator
 
 CLOSING_SECONDS = 2.0  # reserved for the last preview and save of a resumed run; a new run or cycle measures its own
+ESTIMATE_SECONDS = 1.0  # that it takes, roughly, to know what the first measurement will take
 STATISTICS_BATCHES, STATISTICS_BATCH = 4, 128  # latents for the averaged generator's BatchNorm statistics
 
 
@@ -58,11 +59,10 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
         return {}
     since, found = time.perf_counter(), dict[str, float]()
     with skipping(f"measurement at {seen:,} images", monitor.log):
-        if not (state.finished and evaluated_last(config, evaluator)):
-            times = evaluator.least, evaluator.cost  # to know the cost may itself take seconds
-            if not all(monitor.may_measure(seconds()) for seconds in times):
-                monitor.measured(since)
-                return {}
+        last = state.finished and evaluated_last(config, evaluator)
+        if not last and not (monitor.may_measure(ESTIMATE_SECONDS) and monitor.may_measure(evaluator.cost())):
+            monitor.measured(since)
+            return {}
         averaged(run, state)
         found = evaluator.measure()
         took = time.perf_counter() - since

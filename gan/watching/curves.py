@@ -32,8 +32,6 @@ METRICS = {
     "recall": Measure("recall", "higher", 3),
     "density": Measure("density", "higher", 3),
     "coverage": Measure("coverage", "higher", 3),
-    "swd_x1000": Measure("SWD x1000", "lower", 1),
-    "spectrum_db": Measure("spectrum, dB off", "lower", 2),
 }
 """The columns that hold metrics. They are rare and never averaged."""
 
@@ -59,7 +57,7 @@ def _labels(*metrics: str) -> dict[str, str]:
 
 PANELS = {
     "damage": Panel("How much of the samples looks damaged", "%, lower is better", _labels("damage_x100")),
-    "quality": Panel("Distance from real faces", "lower is better", _labels("fd", "swd_x1000")),
+    "quality": Panel("Distance from real faces", "lower is better", _labels("fd")),
     "shares": Panel("Coverage and precision", "share, higher is better", _labels("coverage", "precision")),
     "variety": Panel(
         "Samples: how far apart, how much they change",

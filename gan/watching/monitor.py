@@ -231,21 +231,21 @@ class Monitor:
             left = max(0.0, min(left, self.ends - self.seconds))
         minutes = round(left / 60)
         limit = "" if math.isinf(epochs) else f"/{epochs}"
-        parts = {
-            "epoch": f"epoch {min(seen // self.faces + 1, epochs)}{limit}",
-            "seen": f"{seen:,} images",
-            "rate": f"{rate:.0f}/s",
-            "left": f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left",
-            **{name: f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row},
-            "data": f"data {100 * row['data_wait']:.0f}%",
-            **({"verdict": self.diagnosis.short} if self.diagnosis is not None else {}),
-        }
-        self.status = "  ".join(parts.values())
+        parts = [  # those that a narrow terminal cuts off come last
+            f"epoch {min(seen // self.faces + 1, epochs)}{limit}",
+            f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left",
+            f"{seen:,} images",
+            *([self.diagnosis.short] if self.diagnosis is not None else []),
+            f"{rate:.0f}/s",
+            *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
+            f"data {100 * row['data_wait']:.0f}%",
+        ]
+        self.status = "  ".join(parts)
         if not self.live.disable:
             columns = 80
             with contextlib.suppress(OSError, ValueError):  # the terminal may not tell
                 columns = os.get_terminal_size(sys.stderr.fileno()).columns or columns
-            self.live.set_description_str(fitting(parts, columns))
+            self.live.set_description_str(self.status[: columns - 1])
         elif self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
             self.said = time.perf_counter()
             self._print(self.status, sys.stderr)
@@ -311,20 +311,6 @@ class Monitor:
         for output in self.outputs:
             for line in output.close():
                 self.log(line)
-
-
-LESS_AND_LESS = ("data", "g_loss", "d_loss", "epoch", "rate", "left", "verdict")
-"""Parts of the status line in the order in which a narrow terminal drops them."""
-
-
-def fitting(parts: Mapping[str, str], columns: int) -> str:
-    """Join the named parts of the status line, without those that do not fit into the terminal."""
-    kept = dict(parts)
-    for name in LESS_AND_LESS:
-        if len("  ".join(kept.values())) < columns:
-            break
-        kept.pop(name, None)
-    return "  ".join(kept.values())[: columns - 1]
 
 
 def is_watched(stream: TextIO) -> bool:

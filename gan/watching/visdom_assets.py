@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import shutil
-import sys
-import tarfile
 from pathlib import Path
 
 from gan import npm
@@ -46,18 +44,14 @@ def folder() -> Path:
     return npm.cache("visdom-page")
 
 
-def page(own: Path) -> Path | None:
-    """Complete the page's folder with the files that come with visdom.
-
-    Returns:
-        The folder with everything the page loads; None if files are neither cached nor available from the CDN.
+def page(own: Path) -> Path:
+    """Return the folder with everything the page loads, completed with the files that come with visdom.
 
     Raises:
-        OSError: the cache folder cannot be written.
+        OSError: files are neither cached nor available, or the cache folder cannot be written.
     """
     static = folder()
-    if npm.missing(ASSETS, static) and not npm.from_cdn(ASSETS, static):
-        return None
+    npm.fetch(ASSETS, static)
     places = {static / asset.place for asset in ASSETS}  # visdom may have downloaded some itself, unverified
     for source in own.rglob("*"):
         target = static / source.relative_to(own)
@@ -67,19 +61,3 @@ def page(own: Path) -> Path | None:
                 shutil.copyfile(source, temporary)
     (static / MARK).touch()
     return static
-
-
-def main() -> int:
-    """Run `python -m gan.watching.visdom_assets`."""
-    try:
-        if npm.missing(ASSETS, folder()):
-            npm.from_npm(ASSETS, folder())
-    except (OSError, tarfile.TarError) as error:
-        print(f"gan.watching.visdom_assets: {error}", file=sys.stderr)
-        return 2
-    print(f"the files of visdom's page are in {folder()}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gan import npm, visitors
+from gan import visitors
 from gan.command_line import options_table
 from gan.watching import visdom_assets
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
@@ -391,14 +391,8 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
     try:
         static = visdom_assets.page(Path(package.submodule_search_locations[0]) / "static")
     except OSError as error:
-        return None, f"--vis: cannot write {visdom_assets.folder()}: {error}; {instead}"
-    if static is None:
-        lacking, of = len(npm.missing(visdom_assets.ASSETS, visdom_assets.folder())), len(visdom_assets.ASSETS)
-        why = "cannot be reached" if lacking == of else "did not deliver them all; the next --vis tries again"
-        return None, (
-            f"--vis: of the page's {of} files {lacking} are not in {visdom_assets.folder()}, and {npm.CDN} "
-            f"{why}; {instead}; to fetch them through npm: python -m gan.watching.visdom_assets"
-        )
+        lacking = f"the page's files are not in {visdom_assets.folder()} and cannot be put there"
+        return None, f"--vis: {lacking} ({error}); {instead}; the next --vis tries again"
     if free is None:
         give = "give another: --vis_server=http://localhost:PORT"
         return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; {give}"

@@ -160,7 +160,6 @@ def test_runs_in_one_environment_are_beside_each_other_and_quality_is_drawn_wher
     browser: Browser, server: Server, train: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)  # it costs more than its share here
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)
     monkeypatch.setattr(evaluation.Evaluator, "cost", lambda _: 0.0)
     assert train("--run=red", "--env=compare", "--max_epoch=12", "--eval_images=200").count("quality at") >= 3
     train("--run=blue", "--env=compare", "--max_epoch=6")

@@ -33,12 +33,6 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 TINY = "--noprojected --image_size=32 --ngf=8 --ndf=8 --batch_size=16 --nogpu --plot_every=0 --precision=fp32 --whole=0"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer patches than usual, for time."""
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)
-
-
 def always_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings measure themselves whenever that is due, though it costs more than its share here."""
     monkeypatch.setattr(Monitor, "may_measure", lambda *_: True)
@@ -138,7 +132,7 @@ def test_the_pairs_are_samples_and_the_faces_nearest_to_them() -> None:
     assert beside[:, 0, 0, 0].tolist() == [39 - i % 40 for i in shown[:, 0].tolist()]
 
 
-def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
+def test_copies_are_looked_for_among_the_faces_that_a_run_was_trained_on(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(faces, "LEAST_TO_HOLD_OUT", 100)
@@ -149,8 +143,6 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu")
     assert result.returncode == 0, result.stderr
     found = numbers(tmp_path / "evaluation.json")
-    assert set(found["discriminator"]) == {"seen", "held_out", "samples"}
-    assert "mean logit of the discriminator" in result.stdout
     assert found["copying"]["faces"] < 130  # those held out are not among them
 
     # Compared with new faces it is still those it was trained on that it may have copied; once they are gone, not.
@@ -164,7 +156,6 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
     assert result.returncode == 0, result.stderr
     given = numbers(tmp_path / "evaluation.json")
     assert given["copying"] == {**found["copying"], "percentiles": mock.ANY, "copied": mock.ANY}
-    assert given["discriminator"] == pytest.approx(found["discriminator"], abs=0.01)
     result = run_here("evaluate.py", "--fake=given.pt", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr
     copying = numbers(tmp_path / "evaluation.json")["copying"]
@@ -176,7 +167,6 @@ def test_a_run_that_held_faces_out_says_how_its_discriminator_tells_them(
     assert result.returncode == 0, result.stderr
     gone = numbers(tmp_path / "evaluation.json")
     assert gone["copying"]["what"] == "real faces"
-    assert "discriminator" not in gone
 
 
 def test_a_run_is_measured_in_training_and_afterwards(
@@ -201,11 +191,10 @@ def test_a_run_is_measured_in_training_and_afterwards(
     found = numbers(tmp_path / "evaluation.json")
     assert found["fake"] == f"checkpoints/r, {best['images_seen']:,} images seen"  # best.pt
     assert "80 of 160 faces of faces" in found["real"]  # the run's own, without being told
-    for points in found["run"].values():  # of its checkpoints, and as measured in training
-        assert [point["images_seen"] for point in points] == [160, 320, 480]
+    assert [point["images_seen"] for point in found["run"]] == [160, 320, 480]
     assert (found["copying"]["faces"], found["copying"]["what"]) == (160, "faces it was trained on")
 
-    # A row cut short by a crash, and a checkpoint that cannot be read, cost nothing but themselves.
+    # A checkpoint that cannot be read costs nothing but itself, and a row cut short by a crash nothing at all.
     with open(tmp_path / "checkpoints/r/log.jsonl", "a") as log:
         log.write('{"step": 31, "images_seen": 49')
     run = tmp_path / "checkpoints/r"
@@ -216,10 +205,8 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert result.returncode == 0, result.stderr
     assert "left out: checkpoints/r/step-00000020.pt" in result.stdout
     again = numbers(tmp_path / "evaluation.json")
-    assert [[point["images_seen"] for point in points] for points in again["run"].values()] == [
-        sorted({160, 480, best["images_seen"]}),  # best.pt is one of them
-        [160, 320, 480],
-    ]
+    seen = [point["images_seen"] for point in again["run"]]
+    assert seen == sorted({160, 480, best["images_seen"]})  # best.pt is one of them
 
     # Going on keeps the best of before.
     before = (tmp_path / "checkpoints/r/best.pt").read_bytes()
@@ -229,14 +216,12 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoints/r/best.pt").read_bytes() == before
 
-    # best.pt does not know where the faces are now. In other features than in training only damage compares.
+    # best.pt does not know where the faces are now.
     result = run_here("evaluate.py", "--fake=checkpoints/r", "--nogpu", "--features=faces")
     assert result.returncode == 0, result.stderr
     found = numbers(tmp_path / "evaluation.json")
     assert "80 of 160 faces of moved" in found["real"]
-    of_checkpoints, in_training = found["run"].values()
-    assert all(point.keys() == {"images_seen", "damage_x100"} for point in in_training)
-    assert all(set(METRICS) <= point.keys() for point in of_checkpoints)
+    assert all(set(METRICS) <= point.keys() for point in found["run"])
 
     result = run_here("train.py", "--resume=checkpoints/r", "--max_epoch=5", "--eval_images=160")
     assert result.returncode == 0, result.stderr
@@ -307,7 +292,7 @@ def test_a_run_that_cannot_be_measured_leaves_no_folder_behind(
     make_faces(tmp_path / "faces", 60, size=32)
     result = run_here("train.py", "--data_path=faces", "--run=r", "--max_epoch=1", *TINY.split())
     assert result.returncode == 2
-    assert "gone.pt: no such checkpoint" in result.stderr
+    assert "gone.pt: no such file" in result.stderr
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -115,7 +115,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         "more.zip/../out.png": "refused",
         "more.zip/bomb.png": "refused",
     }
-    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1, "animated": 0}
+    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1}
 
     out = tmp_path / "faces"
     written = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.name != "manifest.json"}
@@ -257,6 +257,26 @@ def test_what_a_user_adds_during_a_call_is_not_lost(
     assert contents(tmp_path) == {**before, "faces/mine.png": hashlib.sha256(b"mine").hexdigest()}
 
 
+def test_a_picture_that_goes_while_others_are_looked_at_ends_it_in_one_line(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pile").mkdir()
+    for seed in range(2):
+        (tmp_path / f"pile/{seed}.png").write_bytes(encoded(synthetic_face(seed)))
+    write = cleaning.write
+
+    def remove_and_write(*arguments: Any) -> Any:
+        (tmp_path / "pile/1.png").unlink()
+        return write(*arguments)
+
+    monkeypatch.setattr(cleaning, "write", remove_and_write)
+    done = run_here("prepare.py", "pile", "--out=faces")
+    assert done.returncode == 2
+    assert "pile/1.png has changed since it was inspected (" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "faces").exists()
+
+
 def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, run_here: Command) -> None:
     for folder in ("pile", "disk/faces"):
         (tmp_path / folder).mkdir(parents=True)
@@ -393,7 +413,9 @@ def test_in_the_folder_of_the_program_runs_are_no_faces_and_neither_is_what_a_ki
         done = run_here("prepare.py", ".", "--out=out", "--report=../report.html")
         assert done.returncode == 0, done.stderr
     counts = report_of(tmp_path.parent)["counts"]
-    assert counts == {"pictures": 5, "kept": 4, "other_files": 0, "animated": 1}
+    assert counts == {"pictures": 5, "kept": 4, "other_files": 0}
+    (copied,) = (tmp_path / "out").glob("*.gif")  # with all its frames
+    assert copied.read_bytes() == (tmp_path / "a.gif").read_bytes()
     assert not list(tmp_path.glob(".out*"))
 
 

@@ -39,7 +39,7 @@ from gan.watching import monitor, run_report
 
 train.LOG_EVERY, train.SAVE_SECONDS, monitor.SIDE_SHARE = 1, {saves}, 1e9
 # For time; this share allows any measurement.
-evaluation.PATCHES, evaluation.Evaluator.cost, run_report._drawing = 1000, lambda self: 0.0, lambda draw: b""
+evaluation.Evaluator.cost, run_report._drawing = lambda self: 0.0, lambda draw: b""
 between.STATISTICS_BATCH = 16  # as `run_here` has it
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, and that is inherited
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 OWNED: list[tuple[Any, str]] = [  # what it replaces
     (train, "LOG_EVERY"), (train, "SAVE_SECONDS"), (monitor, "SIDE_SHARE"),
-    (evaluation, "PATCHES"), (evaluation.Evaluator, "cost"), (run_report, "_drawing"),
+    (evaluation.Evaluator, "cost"), (run_report, "_drawing"),
     (between, "STATISTICS_BATCH"),
 ]  # fmt: skip
 CONTROL = """

@@ -50,7 +50,7 @@ def test_the_one_that_comes_with_the_program_knows_faces_that_it_was_not_taught(
 
 
 def test_a_missing_or_foreign_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.pt: no such checkpoint.*git checkout -- checkpoints"):
+    with pytest.raises(CheckpointError, match=r"gone\.pt: no such file.*git checkout -- checkpoints"):
         colours.load(CPU, tmp_path / "gone.pt")
     content = checkpoint.load(COLOURS, required=("colours",))
     checkpoint.save(tmp_path / "other.pt", {**content, "vocabulary": VOCABULARY})

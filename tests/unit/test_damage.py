@@ -47,7 +47,7 @@ def test_the_one_that_comes_with_the_program_sees_what_was_done_to_an_eye(synthe
 
 def test_a_missing_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "DAMAGE", tmp_path / "gone.pt")
-    with pytest.raises(CheckpointError, match=r"gone\.pt: no such checkpoint.*git checkout -- checkpoints"):
+    with pytest.raises(CheckpointError, match=r"gone\.pt: no such file.*git checkout -- checkpoints"):
         features.measuring(CPU)
 
 

@@ -143,24 +143,23 @@ def test_a_pack_that_was_deleted_is_not_made_again_by_its_features(pack: Pack, t
     assert not gone.folder.exists()
 
 
-def test_faces_that_do_not_fit_are_looked_at_in_smaller_lots() -> None:
-    lots: list[int] = []
+def test_faces_are_looked_at_in_batches() -> None:
+    batches: list[int] = []
 
     def network(pixels: Tensor) -> Tensor:
-        lots.append(len(pixels))
-        if len(pixels) > 3:
-            torch.empty(2**60, dtype=torch.uint8)  # more than there is
+        batches.append(len(pixels))
         return pixels[:, 0, 0].float()
 
     pixels = np.random.default_rng(0).integers(0, 256, (7, 4, 4, 3), np.uint8)
-    found = Extractor("corner", 3, network, torch.device("cpu"), batch=8)(pixels)
-    assert torch.equal(found, torch.from_numpy(pixels[:, 0, 0].astype(np.float32)))
-    assert lots == [7, 4, 2, 2, 2, 1]
+    extractor = Extractor("corner", 3, network, torch.device("cpu"), batch=3)
+    assert torch.equal(extractor(pixels), torch.from_numpy(pixels[:, 0, 0].astype(np.float32)))
+    assert batches == [3, 3, 1]
+    assert extractor(pixels[:0]).shape == (0, 3)
 
 
 def test_a_missing_or_foreign_encoder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "ENCODER", tmp_path / "none.pt")
-    with pytest.raises(CheckpointError, match=r"none\.pt: no such checkpoint; .* --eval_images=0 --typical=1"):
+    with pytest.raises(CheckpointError, match=r"none\.pt: no such file; .*git checkout -- checkpoints"):
         features.load("faces", CPU)
     other = Encoder().state_dict()
     other["body.0.weight"] = torch.zeros(1)

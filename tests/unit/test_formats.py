@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gan import checkpoint, images
-from gan.data.faces import PACK_VERSION, open_pack
+from gan.data.faces import PACK_VERSION, names_of, open_pack
 from gan.play import recipes
 
 FILES = Path(__file__).resolve().parents[1] / "formats"
@@ -76,7 +76,7 @@ def test_a_new_run_starts_from_a_runs_weights(run_here: Run, run: Path, tmp_path
     assert made["model"] == {**checkpoint.load(run / "latest.pt")["model"], "vocabulary": ()}
 
 
-def test_a_pack_of_the_first_version_is_read_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_is_read_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(FILES / "few.zip", tmp_path)
     os.utime("few.zip", ns=(MOMENT, MOMENT))
@@ -85,7 +85,8 @@ def test_a_pack_of_the_first_version_is_read_and_none_is_made(tmp_path: Path, mo
     said = list[str]()
     pack = open_pack(Path("few.zip"), 32, Path("packs"), log=said.append)
     assert said == [f"5 faces of 32x32 pixels from few.zip, packed in {Path('packs') / old.name}"]
-    assert (pack.digest, PACK_VERSION) == ("c44d4c6c78e9da3c", 1)
+    assert (pack.digest, PACK_VERSION) == ("c44d4c6c78e9da3c", 2)
+    assert names_of(pack) == [f"few.zip/0{i}.png" for i in range(5)]
     np.testing.assert_array_equal(pack.pixels, np.load(old / "faces.npy"))
 
 

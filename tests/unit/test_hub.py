@@ -13,7 +13,7 @@ import torch
 from config import CheckpointError, ConfigError
 from export import ExportConfig
 from gan import hub
-from gan.quality import evaluation, sampling
+from gan.quality import sampling
 
 CPU = torch.device("cpu")
 
@@ -46,15 +46,12 @@ def test_a_folder_is_measured_as_a_generator(
     run_here: Callable[..., CompletedProcess[str]],
     make_faces: Callable[..., list[Path]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation, "PATCHES", 1000)  # for time
     make_faces(tmp_path / "faces", 100, size=32)
     result = run_here("evaluate.py", "--fake=mine", "--real=faces", "--n=50", "--nogpu", "--features=faces")
     assert result.returncode == 0, result.stderr
     assert "50 samples of mine, 0 images seen" in result.stdout
-    run = json.loads((tmp_path / "evaluation.json").read_text())["run"]
-    assert all(points == [] for points in run.values())  # it has no checkpoints and no log
+    assert json.loads((tmp_path / "evaluation.json").read_text())["run"] == []  # it has no checkpoints
 
 
 def test_a_card_that_was_completed_stays_and_other_files_are_not_overwritten(

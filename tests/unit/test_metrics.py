@@ -1,6 +1,5 @@
 """Metrics against closed forms, against sets whose answer is known, and against an independent plain computation."""
 
-import itertools
 import math
 
 import numpy as np
@@ -13,16 +12,11 @@ from gan.quality.metrics import (
     coverage_deviation,
     gaussian,
     kernel_distance,
-    laplacian_pyramid,
     left_out,
     mahalanobis,
     manifold_metrics,
     nearest,
-    patches,
-    radial_spectrum,
     radii,
-    sliced_wasserstein,
-    texture,
 )
 
 
@@ -146,75 +140,6 @@ def test_nearest_finds_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert distances.tolist() == pytest.approx([0, 0, 1e-3 * math.sqrt(6)], abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [32, 48, 64, 96])
-def test_pyramid_splits_images_into_bands_that_add_up(size: int) -> None:
-    images = normal(2, 3, size, size)
-    levels = laplacian_pyramid(images)
-    sizes = list(levels)
-    assert sizes[0] == size
-    assert all(a == 2 * b for a, b in itertools.pairwise(sizes))
-    assert 12 <= sizes[-1] <= 24
-    whole = levels[sizes[-1]]
-    for level in reversed(sizes[:-1]):
-        whole = metrics._enlarge(whole) + levels[level]
-    torch.testing.assert_close(whole, images)
-
-
-def test_pyramid_has_flat_and_smooth_images_in_its_last_level_alone() -> None:
-    ramp = torch.linspace(-1, 1, 64).expand(1, 3, 64, 64)
-    for images in (torch.full((1, 3, 64, 64), 0.7), ramp):
-        levels = laplacian_pyramid(images)
-        assert levels[64][..., 8:-8, 8:-8].abs().max() < 1e-5
-        assert levels[16].abs().max() > 0.5
-
-
-def test_patches_are_pieces_of_their_own_image() -> None:
-    level = torch.arange(4.0)[:, None, None, None] * 1000 + torch.arange(100.0).reshape(10, 10)
-    level = level.expand(4, 2, 10, 10)
-    found = patches(level, 5, torch.Generator().manual_seed(0))
-    assert found.shape == (20, 2, 7, 7)
-    assert (found[:, 0, 0, 0] // 1000).tolist() == [0.0] * 5 + [1.0] * 5 + [2.0] * 5 + [3.0] * 5
-    steps = found - found[:, :, :1, :1]
-    assert torch.equal(steps, (torch.arange(7.0)[:, None] * 10 + torch.arange(7.0)).expand(20, 2, 7, 7))
-    assert len(found[:, 0, 0, 0].unique()) > 10
-    corners = patches(level[:1], 200, torch.Generator().manual_seed(0))[:, 0, 0, 0].unique()
-    assert corners.tolist() == [10 * top + left for top in range(4) for left in range(4)]
-
-
-def test_sliced_wasserstein_is_zero_for_equal_sets_in_any_order() -> None:
-    x = normal(500, 3, 7, 7)
-    assert sliced_wasserstein(texture(x), x[torch.randperm(500)]) == pytest.approx(0, abs=1e-6)
-
-
-@pytest.mark.parametrize("shift", [0.5, 2.0])
-def test_sliced_wasserstein_of_a_shift_is_its_mean_length_along_a_direction(shift: float) -> None:
-    x = normal(4000, 1, 7, 7)
-    # a shift of every value by s is one of length 7 s; its part along a random direction of 49 has the mean E|u_1|
-    expected = 7 * shift * math.sqrt(2 / math.pi / 49)
-    assert sliced_wasserstein(texture(x), x + shift) == pytest.approx(expected, rel=0.12)
-
-
-def test_sliced_wasserstein_takes_the_same_directions_as_in_every_version() -> None:
-    ramp = torch.linspace(-1, 1, 40 * 49).view(40, 1, 7, 7)  # distances are compared between versions
-    assert sliced_wasserstein(texture(ramp), ramp.square()) == pytest.approx(0.461537, rel=1e-4)
-
-
-def test_sliced_wasserstein_sees_less_contrast() -> None:
-    x = normal(2000, 3, 7, 7)
-    # along each direction a normal variable against half of it: E|q - q / 2| = E|q| / 2
-    assert sliced_wasserstein(texture(x), x / 2) == pytest.approx(math.sqrt(2 / math.pi) / 2, rel=0.05)
-
-
-def test_sliced_wasserstein_compares_sets_of_different_sizes_at_quantiles_between_their_values() -> None:
-    real, fake = normal(9), normal(5, seed=1)
-    points = (np.arange(metrics.QUANTILES) + 0.5) / metrics.QUANTILES
-    # patches of one level each: along every direction these are the levels, stretched as a shift of 1 is
-    flat = [levels[:, None, None, None].expand(-1, 1, 7, 7) for levels in (real, fake, real + 1)]
-    stretched = sliced_wasserstein(texture(flat[0]), flat[2])
-    expected = np.abs(np.subtract(*(np.quantile(x.numpy(), points, method="hazen") for x in (real, fake)))).mean()
-    assert sliced_wasserstein(texture(flat[0]), flat[1]) / stretched == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.parametrize("near", [0.02, 0.2, 1.0])
 def test_the_deviation_of_coverage_is_that_over_new_fakes_or_somewhat_more(near: float) -> None:
     real = normal(400, 4)
@@ -243,21 +168,6 @@ def test_the_deviation_of_coverage_is_that_of_the_plain_jackknife(spread: float)
     assert expected > 0
 
 
-def test_spectrum_of_white_noise_is_flat() -> None:
-    spectrum = radial_spectrum(0.5 * normal(200, 1, 32, 32))
-    assert spectrum.shape == (24,)  # up to the corners, 16 times the root of 2
-    assert spectrum[0] == pytest.approx(0, abs=1e-6)
-    assert spectrum[1:].tolist() == pytest.approx([0.25] * 23, rel=0.15)
-
-
-def test_spectrum_sees_a_chequerboard() -> None:
-    board = torch.ones(32, 32)
-    board[::2, ::2] = board[1::2, 1::2] = -1
-    spectrum = radial_spectrum(board.expand(1, 3, 32, 32))
-    assert spectrum.argmax() == len(spectrum) - 1
-    assert spectrum[-1] > 1000 * spectrum[:-1].sum()
-
-
 def test_a_gaussian_is_as_far_from_what_it_was_fitted_to_as_from_the_rest_once_that_is_allowed_for() -> None:
     known, new = normal(1000, 200), normal(1000, 200, seed=1)
     distance = mahalanobis(known.double().mean(0), torch.cov(known.double().T))
@@ -266,14 +176,6 @@ def test_a_gaussian_is_as_far_from_what_it_was_fitted_to_as_from_the_rest_once_t
     assert left_out(near, len(known)).mean() == pytest.approx(far.mean(), rel=0.02)
     mixed = left_out(np.stack([near, far]), np.array([[1000.0], [np.inf]]))
     assert mixed.mean(1) == pytest.approx(far.mean(), rel=0.02)
-
-
-@pytest.mark.parametrize("frequency", [1, 5, 12, 16])
-def test_spectrum_of_a_wave_has_one_peak(frequency: int) -> None:
-    wave = torch.cos(2 * math.pi * frequency * torch.arange(32) / 32).expand(1, 3, 32, 32)
-    spectrum = radial_spectrum(wave)
-    assert spectrum.argmax() == frequency
-    assert spectrum[frequency] > 1000 * spectrum.sum().sub(spectrum[frequency]).abs()
 
 
 class Given(torch.nn.Module):

@@ -20,7 +20,7 @@ from config import TrainConfig
 from gan.watching import health, monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
-from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured, fitting
+from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured
 from gan.watching.output import Output
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
@@ -358,7 +358,7 @@ def test_what_the_curves_mean_is_said_when_it_changes_and_not_too_often(
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("it is")]
     assert said == ["it is balanced: do that.", "it is won: do that."]  # 10 s, 80 s; at 20 s it was too soon
     assert [kind for _, kind in shown.diagnoses] == kinds
-    assert watch.status.endswith("  it is won")
+    assert watch.status.split("  ")[3] == "it is won"
     assert watch.diagnosis is not None
     assert watch.diagnosis.text == "it is over."
 
@@ -384,21 +384,8 @@ def test_side_work_does_not_count_against_the_speed(tmp_path: Path, opened: Open
     assert [row["images_per_second"] for row in rows(tmp_path)] == [32.0, 32.0]
 
 
-PARTS = {"epoch": "epoch 12/200", "seen": "1,234,567 images", "rate": "1234/s", "left": "12 h 05 min left"}
-PARTS |= {"d_loss": "D 0.123", "g_loss": "G 11.234", "data": "data 1%", "verdict": "the generator has collapsed"}
-
-
-@pytest.mark.parametrize("columns", [20, 40, 80, 100, 200])
-def test_status_line_fits_its_terminal(columns: int) -> None:
-    line = fitting(PARTS, columns)
-    assert len(line) < columns
-    assert ("1,234,567 images" in line) == (columns >= 20)
-    assert ("collapsed" in line) == (columns >= 80)
-    assert (line == "  ".join(PARTS.values())) == (columns >= 200)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals like this")
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", [40, 80, 200])
 def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -430,7 +417,8 @@ def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;]*\w", "", shown))]
     assert max(map(len, lines)) < columns
     assert lines[-1] == ""
-    assert lines[-2].endswith("the discriminator has won")
+    assert "min left" in lines[-2]
+    assert ("the discriminator has won" in lines[-2]) == (columns >= 80)
     assert ("data 0%" in lines[-2]) == (columns == 200)
     assert shown.count("\n") == 1  # the status line is one line, however often it changes
 
@@ -481,8 +469,8 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
     assert "\r" not in err
     assert "\x1b" not in err
     assert len(lines) == 3 if QUIET_SECONDS == 30 else len(lines) > 1  # at 1 s, at 31 s, at the end
-    assert lines[0] == "epoch 1/10  64 images  64/s  0 min left  D 2.000  G 0.250  data 0%"
-    assert lines[-1].startswith("epoch 10/10  2,560 images")
+    assert lines[0] == "epoch 1/10  0 min left  64 images  64/s  D 2.000  G 0.250  data 0%"
+    assert lines[-1].startswith("epoch 10/10  0 min left  2,560 images")
 
 
 def test_status_counts_epochs_and_what_is_left(
@@ -493,7 +481,7 @@ def test_status_counts_epochs_and_what_is_left(
         watch.data_seconds = 25.0
         step(watch, 500)
     status = capsys.readouterr().err.splitlines()[-1]
-    assert status == "epoch 2/200  32,000 images  320/s  5 h 11 min left  D 1.000  data 25%"  # 5,968,000 / 320 s
+    assert status == "epoch 2/200  5 h 11 min left  32,000 images  320/s  D 1.000  data 25%"  # 5,968,000 / 320 s
 
 
 def test_terminal_has_one_line_that_changes(
@@ -514,6 +502,6 @@ def test_terminal_has_one_line_that_changes(
         watch.log("a line above")
     shown = re.sub(r"\x1b\[\w", "", terminal.getvalue())
     assert shown.count("\n") == 1
-    assert "\repoch 1/10  64 images" in shown
-    assert "\repoch 2/10  128 images" in shown
+    assert "\repoch 1/10  0 min left  64 images" in shown
+    assert "\repoch 2/10  0 min left  128 images" in shown
     assert capsys.readouterr().out == "a line above\n"

@@ -377,13 +377,11 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
         def cost(self) -> float:
             return self.seconds
 
-        least = cost
-
         def measure(self) -> dict[str, float]:
             times.append(1)
             slept[0] += 500.0 if len(times) == 3 else 0.0
             self.seconds = 500.0 if len(times) == 3 else 0.1
-            return {"fd": 1.0, "coverage": 1.0, "damage_x100": 0.5, "swd_x1000": 1.0}
+            return {"fd": 1.0, "coverage": 1.0, "damage_x100": 0.5}
 
         def is_best(self, found: object, fds: object) -> bool:
             return False
@@ -413,21 +411,19 @@ def test_once_asked_to_stop_a_run_measures_no_more(pack: Pack, tmp_path: Path) -
     assert asked == []
 
 
-def test_a_run_too_short_to_be_measured_does_not_estimate_what_that_takes(pack: Pack, tmp_path: Path) -> None:
-    asked = list[str]()
-
-    def seconds(name: str, value: float) -> Callable[[], float]:
-        return lambda: asked.append(name) or value
-
+def test_a_run_too_short_to_be_measured_does_not_estimate_what_that_takes(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
     run = run_in(tmp_path / "run", dataclasses.replace(CONFIG, max_epoch=1, eval_images=4))
-    evaluator = types.SimpleNamespace(best=None, least=seconds("least", 1e3), cost=seconds("cost", 1e6))
+    evaluator = types.SimpleNamespace(best=None, cost=lambda: asked.append(1) or 1e6)
     with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
         state = TrainingState(run.config, CPU)
         train.train(run, state, every(pack), monitor, lambda: False, cast(Evaluator, evaluator))
-        assert set(asked) == {"least"}
-        evaluator.least = seconds("least", -1.0)
+        assert asked == []
+        monkeypatch.setattr(between, "ESTIMATE_SECONDS", -1.0)
         assert between.evaluate(run, state, cast(Evaluator, evaluator), monitor) == {}
-    assert asked[-1] == "cost"
+    assert asked == [1]
 
 
 @pytest.mark.parametrize(
@@ -919,7 +915,7 @@ def test_what_was_best_before_is_known_by_the_chosen_metric_and_the_same_feature
         return None if evaluator.best is None else evaluator.best[evaluator.metric]
 
     name = features.load("imagenet", CPU).name
-    values = {"fd": 3.0, "swd_x1000": 7.0, "damage_x100": 2.0}
+    values = {"fd": 3.0, "recall": 0.5, "damage_x100": 2.0}
     assert best_after(None) is None
     assert best_after({"evaluation": {"features": name, **values}}) == values[metric or "fd"]
     assert best_after({"evaluation": {"features": "faces 0", **values}}) is None

@@ -111,14 +111,6 @@ def test_the_folder_of_the_page_has_visdoms_own_files_too(
     assert (cache / "index.html").read_text() == "another"
 
 
-def test_without_files_and_without_the_cdn_there_is_no_page(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(monkeypatch, urllib.error.URLError("no route"))
-
-    assert visdom_assets.page(tmp_path) is None
-
-
 def pack(path: Path, content: bytes) -> None:
     """What npm pack writes."""
     with tarfile.open(path, "w:gz") as archive:
@@ -136,38 +128,58 @@ def fake_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     monkeypatch.setattr(shutil, "which", lambda name: str(program))
 
 
-def test_npm_delivers(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def no_cdn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The CDN cannot be reached; gives the addresses asked for."""
+    return answer(monkeypatch, urllib.error.URLError("no route"))
+
+
+def test_npm_delivers_what_the_cdn_does_not(
+    cache: Path, tmp_path: Path, no_cdn: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack(tmp_path / "made.tgz", CONTENT)
-    fake_npm(tmp_path, monkeypatch, f'[ "$3" = tidy@1.2.3 ] && cp {tmp_path}/made.tgz tidy-1.2.3.tgz')
+    fake_npm(tmp_path, monkeypatch, f'[ "$5" = tidy@1.2.3 ] && cp {tmp_path}/made.tgz tidy-1.2.3.tgz')
 
-    assert visdom_assets.main() == 0
+    for _ in range(2):
+        npm.fetch(visdom_assets.ASSETS, cache)
+        assert (cache / "css/page.css").read_bytes() == CONTENT
+        assert len(no_cdn) == 1  # the second time nothing is missing
+
+
+def test_npm_is_not_asked_for_what_the_cdn_delivers(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, CONTENT)
+    monkeypatch.setattr(npm, "_npm", lambda: None)
+
+    npm.fetch(visdom_assets.ASSETS, cache)
+
     assert (cache / "css/page.css").read_bytes() == CONTENT
-    assert str(cache) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("content", [b"something else", None])
 def test_what_npm_delivers_must_be_the_right_file(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cache: Path, tmp_path: Path, no_cdn: list[str], monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
-    pack(tmp_path / "made.tgz", b"something else")
+    if content is None:
+        (tmp_path / "made.tgz").write_bytes(b"no archive")
+    else:
+        pack(tmp_path / "made.tgz", content)
     fake_npm(tmp_path, monkeypatch, f"cp {tmp_path}/made.tgz tidy-1.2.3.tgz")
 
-    assert visdom_assets.main() == 2
-    assert "tidy 1.2.3 as npm delivered it has another css/tidy.css" in capsys.readouterr().err
+    with pytest.raises(OSError, match=r"tidy 1\.2\.3 as npm delivered it has another css/tidy\.css"):
+        npm.fetch(visdom_assets.ASSETS, cache)
     assert npm.missing(visdom_assets.ASSETS, cache) == [ASSET]
 
 
 def test_npm_failing_or_missing_is_said_in_one_line(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cache: Path, tmp_path: Path, no_cdn: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_npm(tmp_path, monkeypatch, "echo first >&2; echo network is unreachable >&2; exit 1")
-    assert visdom_assets.main() == 2
-    assert capsys.readouterr().err.endswith(": npm could not fetch the packages: network is unreachable\n")
+    with pytest.raises(OSError, match=r"^npm could not fetch the packages: network is unreachable$"):
+        npm.fetch(visdom_assets.ASSETS, cache)
 
     monkeypatch.setattr(npm, "_npm", lambda: None)
-    assert visdom_assets.main() == 2
-    assert "npm is not installed" in capsys.readouterr().err
+    with pytest.raises(OSError, match=r"^https://unpkg\.com did not deliver them all, and npm.* is not installed"):
+        visdom_assets.page(tmp_path)
 
 
 def test_without_npm_on_the_system_that_of_the_development_tools_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
