@@ -140,7 +140,9 @@ def test_a_server_of_its_own_ends_with_the_run_even_if_that_is_killed(
 def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_on(
     tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nowhere = {"https_proxy": "http://127.0.0.1:9", "no_proxy": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    nobody = "http://127.0.0.1:9"
+    nowhere = {"https_proxy": nobody, "no_proxy": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    nowhere |= {"npm_config_registry": nobody, "npm_config_cache": str(tmp_path / "npm")}
     for name, value in nowhere.items():
         monkeypatch.setenv(name, value)
     words = f"--data_path={faces}", "--max_epoch=1", "--vis", "--run=a", f"--vis_server=http://localhost:{free_port()}"
