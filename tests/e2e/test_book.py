@@ -122,7 +122,7 @@ def test_batchnorm_from_a_file_needs_a_preset_without_penalty(
     weights: tuple[Path, Path], tmp_path: Path, run_here: Command
 ) -> None:
     message = said(run_here("train.py", f"--netd_path={weights[1]}", "--preset=default"), 2)
-    assert "add --preset=book" in message
+    assert "use --preset=book" in message
     assert list(tmp_path.iterdir()) == []
 
 

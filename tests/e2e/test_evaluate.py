@@ -24,7 +24,7 @@ from gan.data import faces
 from gan.data.faces import Pack
 from gan.quality import evaluation, features
 from gan.quality.evaluation import Copying, Evaluator
-from gan.training import choices, session
+from gan.training import choices
 from gan.training.run import Run
 from gan.watching.curves import METRICS
 from gan.watching.monitor import Monitor
@@ -173,7 +173,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     always_measured(monkeypatch)
-    monkeypatch.setattr(choices, "knows", lambda *_: False)
+    monkeypatch.setattr(choices, "is_anime", lambda *_: False)
     make_faces(tmp_path / "faces", 160, size=32)
     options = "--data_path=faces --run=r --eval_images=160 --max_epoch=3 --save_every=1"
     result = run_here("train.py", *options.split(), *TINY.split())
@@ -244,21 +244,6 @@ def test_a_run_is_measured_in_training_and_afterwards(
     assert torch.load(best)["evaluation"]["fd"] == 0.2
 
 
-def test_a_run_begun_in_the_same_second_has_a_best_of_its_own(
-    run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    always_measured(monkeypatch)
-    monkeypatch.setattr(session, "new_folder", lambda _: Path("checkpoints/20260101-000000"))
-    values = iter([0.1, 0.1, 0.5, 0.5])
-    monkeypatch.setattr(Evaluator, "measure", lambda self: dict.fromkeys(METRICS, next(values)))
-    make_faces(tmp_path / "faces", 60, size=32)
-    for run in ("20260101-000000", "20260101-000000-2"):
-        result = run_here("train.py", "--data_path=faces", "--eval_images=32", "--max_epoch=1", *TINY.split())
-        assert result.returncode == 0, result.stderr
-        assert "the best so far" in result.stdout
-        assert (tmp_path / "checkpoints" / run / "best.pt").is_file()
-
-
 def test_what_keeps_the_best_of_a_run_is_decided_once(
     run_here: Command, make_faces: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +257,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_once(
     monkeypatch.setattr(Evaluator, "measure", lambda _: next(measured))
     make_faces(tmp_path / "faces", 60, size=32)
     begin = ["--data_path=faces", "--run=r", "--eval_images=32", "--max_epoch=1", *TINY.split()]
-    monkeypatch.setattr(choices, "knows", lambda *_: True)
+    monkeypatch.setattr(choices, "is_anime", lambda *_: True)
     said = []
     for words in (begin, ["--resume", "--max_epoch=2"]):
         result = run_here("train.py", *words)
@@ -281,7 +266,7 @@ def test_what_keeps_the_best_of_a_run_is_decided_once(
             line.endswith("the best so far") for line in result.stdout.splitlines() if line.startswith("quality at")
         ]
         assert kept_by() == "damage_x100"
-        monkeypatch.setattr(choices, "knows", lambda *_: False)  # which nobody asks again
+        monkeypatch.setattr(choices, "is_anime", lambda *_: False)  # which nobody asks again
     assert said == [True, True, False, False]
 
 
