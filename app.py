@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -81,6 +82,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
+        shutil.rmtree(folder, ignore_errors=True)  # and again below, since another thread may be writing there
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # PyTorch may be at work in another thread, and would crash in an ordinary exit
