@@ -28,7 +28,7 @@ from config import (
 from gan import book_weights, checkpoint, latent
 from gan.classes import NONE, Classes
 from gan.command_line import log
-from gan.data import labels
+from gan.data import labels, torchvision_data
 from gan.data.batches import Batches
 from gan.data.faces import has_faces, open_pack
 from gan.device import choose_device, choose_precision, describe, out_of_memory
@@ -176,6 +176,10 @@ def looked_up(
     content = None
     if source is not None:
         config, content = resumed(config, typed, source)
+        faces = config.data_path
+        if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
+            where = "" if faces.is_absolute() else f" in {Path.cwd()}"
+            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
         if source.name == "latest.pt":
             folder = source.parent
         else:
@@ -216,9 +220,15 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
         CheckpointError: it is not a run's checkpoint, or cannot be read.
         ConfigError: an option that defines the run was typed and differs.
     """
-    content = checkpoint.load(path, required=("config", *TrainingState.PARTS, "chosen", "faces", "seconds"))
+    content = checkpoint.load(path)
+    if missing := {*TrainingState.PARTS, "chosen", "faces", "seconds"} - content.keys():
+        raise CheckpointError(
+            f"{path}: not a run's checkpoint, it lacks {', '.join(sorted(missing))}; start a new run from it with "
+            f"--init={as_word(path)}"
+        )
     try:
         stored = restore(content["config"])
+        _ = stored.model
     except (TypeError, ConfigError) as error:
         raise CheckpointError(
             f"{path}: its options do not fit this version of the program ({error}); use the version that wrote it"
