@@ -179,14 +179,14 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], w
     """Load weights of a checkpoint into a network.
 
     Raises:
-        CheckpointError: names or shapes differ; the message gives the first difference.
+        CheckpointError: names or shapes differ; the message gives one difference.
     """
     try:
         module.load_state_dict(weights)
     except (RuntimeError, TypeError, AttributeError) as error:
         if out_of_memory(error):
             raise
-        first = " ".join(str(error).splitlines()[-1].split())[:200]
+        one = " ".join(str(error).splitlines()[-1].split())[:200].rstrip(".")
         raise CheckpointError(
-            f"{path}: its {what} is another network ({first}); use the options it was trained with"
+            f"{path}: its {what} is another network ({one}); use the options it was trained with"
         ) from error
