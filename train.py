@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from config import ConfigError, TrainConfig
-from gan import images, latent
+from gan import images, latent, threads
 from gan.command_line import command_line, log
 from gan.data.batches import Batches
 from gan.device import autocast, send
@@ -71,6 +71,7 @@ def train(
             since = time.perf_counter()
             pdb.Pdb(nosigint=True).set_trace()  # as in the book; Ctrl-C stays this program's
             monitor.skip(time.perf_counter() - since)  # the time in it is no training
+        threads.adapt(monitor.log)
         state.scale_rates(budget.rates())
         state.step += 1
         with monitor.loading():
@@ -86,6 +87,8 @@ def train(
 
         # Between steps: evaluate, log, preview, save. None of it affects the training.
         state.finished = state.step >= batches.steps(config.epochs) or budget.spent() >= 1
+        if state.finished:
+            monitor.finish()
         metrics = {} if stopping() else evaluate(run, state, evaluator, monitor)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
         agreed = ranks.all_reduce_max(state.finished, stopping(), late, bool(metrics))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from config import ConfigError, Precision
+from gan import threads
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -75,6 +76,7 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
         log(f"no GPU found by torch {torch.__version__}; using the CPU instead")
     else:
         log(f"device: {describe(device)}")
+    threads.adapt()  # the first look begins here
     if device.type == "cuda":
         forbid_system_memory()
     return device
@@ -162,6 +164,7 @@ def _bf16_is_faster(rounds: int = 8) -> bool:
     images = images.to(memory_format=torch.channels_last)
     least: dict[Precision, float] = {"fp32": float("inf"), "bf16": float("inf")}
     for _ in range(rounds):
+        threads.adapt()
         for precision in least:
             start = time.perf_counter()
             with autocast(torch.device("cpu"), precision):

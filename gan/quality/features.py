@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from config import DAMAGE, ENCODER, CheckpointError, ConfigError
-from gan import checkpoint, device, imagenet
+from gan import checkpoint, device, imagenet, threads
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
@@ -49,6 +49,7 @@ class Extractor:
         found = [torch.empty(0, self.width)]
         with torch.no_grad():
             for start in range(0, len(pixels), self.batch):
+                threads.adapt()
                 some = np.ascontiguousarray(pixels[start : start + self.batch])
                 found.append(self.network(torch.from_numpy(some).to(self.device)).float().cpu())
         return torch.cat(found)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from config import CheckpointError, ConfigError, ModelConfig, Precision
-from gan import book_weights, checkpoint, device, hub, images, latent
+from gan import book_weights, checkpoint, device, hub, images, latent, threads
 from gan.classes import NONE, Classes
 from gan.quality import metrics
 from model import Discriminator, Generator
@@ -167,6 +167,7 @@ class Sampler:
         """Apply `work` to items in batches; the batch size is halved if one does not fit in memory."""
         start, batch = 0, self.batch
         while start < len(items):
+            threads.adapt()
             some = list(items[start : start + batch])
             padded = some + some[-1:] * (batch - len(some))
             try:

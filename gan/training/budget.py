@@ -10,17 +10,21 @@ from gan.quality.evaluation import Evaluator
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
+MOST_SLOWER = 5.0  # the most time reserved for the last evaluation, as a multiple of what an earlier one took
+
 
 class Budget:
     """Measures how much of a run's budget is spent, by the clock of the first process.
 
-    The budget covers the state's current cycle. A preview and a save at its end take `closing` seconds.
+    The budget covers the state's current cycle. A preview and a save at its end take `closing` seconds. If the steps
+    have become slower since an evaluation was timed, for instance beside other programs, so will be the last one.
     """
 
     def __init__(
         self, run: Run, state: TrainingState, monitor: Monitor, evaluator: Evaluator | None, closing: float
     ) -> None:
         self.run, self.state, self.monitor, self.evaluator, self.closing = run, state, monitor, evaluator, closing
+        self.timed, self.step_then = math.nan, math.nan  # an evaluation's seconds, and a step's at that time
 
     def spent(self) -> float:
         """Return the share spent, with the last preview, save and evaluation reserved; 0 without a budget."""
@@ -28,9 +32,16 @@ class Budget:
         if config.budget is None or not self.run.ranks.first:
             return 0.0
         if evaluator is not None and evaluated_last(config, evaluator):
-            reserved += evaluator.cost()
+            reserved = (reserved + evaluator.cost()) * self._slower(evaluator.cost())
         spent = self.monitor.seconds - self.state.cycle.seconds
         return spent / (60 * config.budget - min(reserved, 30 * config.budget))
+
+    def _slower(self, timed: float) -> float:
+        """Return how many times as long a step takes as when an evaluation took `timed` seconds, within limits."""
+        step = self.monitor.usual.get("step", math.nan)
+        if timed != self.timed or math.isnan(self.step_then):
+            self.timed, self.step_then = timed, step
+        return 1.0 if math.isnan(step) else min(max(step / self.step_then, 0.2), MOST_SLOWER)
 
     def rates(self) -> float:
         """Return the factor to apply to the learning rates in this step, the same in all processes."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from config import Precision, TrainConfig
+from gan import threads
 from gan.device import free_memory, layout, out_of_memory
 from gan.presets import PLANS, Plan
 from gan.training.run import Run, TrainingState
@@ -72,8 +73,16 @@ def choose(config: TrainConfig, typed: Mapping[str, Any], machine: Machine, seco
 def images_per_second(config: TrainConfig, machine: Machine, seconds: float) -> float:
     """Measure images/s of training steps without loading, penalties, averaging and writing. Leaves nothing behind.
 
-    Measures one process's part of each batch, for `seconds` seconds and at least `LEAST_STEPS` steps.
+    Measures one process's part of each batch, for `seconds` seconds and at least `LEAST_STEPS` steps. Where other
+    programs keep the processors busy, it is measured up to three times, and the best counts: they may end soon.
     """
+    rates = [_images_per_second(config, machine, seconds)]
+    while len(rates) < 3 and threads.crowded():
+        rates.append(_images_per_second(config, machine, seconds))
+    return max(rates)
+
+
+def _images_per_second(config: TrainConfig, machine: Machine, seconds: float) -> float:
     n, size = max(2, config.batch_size // machine.world), config.image_size
     config = dataclasses.replace(config, batch_size=n, d_every=1, g_every=1, penalty_every=NEVER)
     run = Run(Path(), config, machine.device, machine.precision, {})
@@ -85,6 +94,7 @@ def images_per_second(config: TrainConfig, machine: Machine, seconds: float) -> 
     classes = torch.zeros(n, len(config.vocabulary), dtype=torch.int64, device=machine.device)
     took, began = [], time.perf_counter()
     while len(took) <= LEAST_STEPS or time.perf_counter() - began <= seconds:
+        threads.adapt()
         since = time.perf_counter()
         state.step += 1
         step = Step(run, state, networks, monitor, real, classes)

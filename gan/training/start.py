@@ -25,7 +25,7 @@ from config import (
     TrainConfig,
     restore,
 )
-from gan import book_weights, checkpoint, latent
+from gan import book_weights, checkpoint, latent, threads
 from gan.classes import NONE, Classes
 from gan.command_line import log
 from gan.data import labels, torchvision_data
@@ -139,6 +139,8 @@ def settle(
         since: `time.perf_counter()` when the run's budget began.
     """
     config, content, folder = looked_up(config, typed, source)
+    if config.budget is None:  # such a run gives the same results each time
+        threads.fix()
     device = choose_device(config.gpu, log)
     ranks.check(config, device)
     with explaining_errors(config, device):

@@ -32,6 +32,7 @@ ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # work that takes this long, and so man
 LOGIT_STEPS = 16  # number of steps in the histogram of the discriminator's logits
 DIAGNOSIS_SECONDS = 10.0  # minimum interval between diagnoses of the curves
 SAID_SECONDS = 60.0  # minimum interval between messages about a new diagnosis
+REFRESH_SECONDS = 2.0  # interval between refreshes of the live status line, whose rows may be minutes apart
 QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
@@ -71,7 +72,8 @@ class Monitor:
         self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
-        self.status = "training started; first numbers after 50 steps"
+        self.status, self.parts = "training started; first numbers after 50 steps", tuple[str, ...]()
+        self.left = self.shown_at = self.refreshed = 0.0
         self.said = 0.0
         watched = self.log_file is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
@@ -88,6 +90,7 @@ class Monitor:
             self.unwritten = [row for row in self.unwritten if _step_of(row) <= step]
         self.curves.rewind(step)
         self.logits.clear()
+        self.finishing = False
         for output in self.outputs:
             output.rewind(step)
         self._start_row(step)
@@ -132,6 +135,8 @@ class Monitor:
     def step_done(self) -> None:
         """Record the duration of the step that began with `loading`."""
         self.awake("step", time.perf_counter() - self.step_started)
+        if time.perf_counter() >= self.refreshed + REFRESH_SECONDS:
+            self._refresh()
 
     def awake(self, what: str, took: float) -> float:
         """Return the seconds that a kind of work counts for, without any in which the computer slept.
@@ -224,31 +229,41 @@ class Monitor:
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, epochs = int(row["images_seen"]), self.config.epochs
-        left = (
-            max(0, self.faces * epochs - seen) / rate
-        )  # until the end of the last epoch, or of the budget if that comes first
+        left = max(0, self.faces * epochs - seen) / rate  # until the last epoch ends, or the budget if that is first
         if self.ends is not None:
             left = max(0.0, min(left, self.ends - self.seconds))
-        minutes = round(left / 60)
         limit = "" if math.isinf(epochs) else f"/{epochs}"
-        parts = [  # those that a narrow terminal cuts off come last
+        self.shown_at, self.left = time.perf_counter(), left
+        self.parts = (  # those that a narrow terminal cuts off come last
             f"epoch {min(seen // self.faces + 1, epochs)}{limit}",
-            f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left",
             f"{seen:,} images",
             *([self.diagnosis.short] if self.diagnosis is not None else []),
             f"{rate:.0f}/s",
             *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
             f"data {100 * row['data_wait']:.0f}%",
-        ]
-        self.status = "  ".join(parts)
+        )
+        self._refresh()
+        if self.live.disable and self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
+            self.said = time.perf_counter()
+            self._print(self.status, sys.stderr)
+
+    def _refresh(self) -> None:
+        """Show the values of the last row, and the time that is left now."""
+        if self.parts:
+            left = max(0.0, self.left - (time.perf_counter() - self.shown_at))
+            when = "finishing" if self.finishing else f"{duration(left)} left"
+            self.status = "  ".join([self.parts[0], when, *self.parts[1:]])
+        self.refreshed = time.perf_counter()
         if not self.live.disable:
             columns = 80
             with contextlib.suppress(OSError, ValueError):  # the terminal may not tell
                 columns = os.get_terminal_size(sys.stderr.fileno()).columns or columns
             self.live.set_description_str(self.status[: columns - 1])
-        elif self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
-            self.said = time.perf_counter()
-            self._print(self.status, sys.stderr)
+
+    def finish(self) -> None:
+        """Show that the training is over, and that its last measurement, preview and save are being made."""
+        self.finishing = True
+        self._refresh()
 
     def log(self, text: str) -> None:
         """Print a line for the user above the status line."""
@@ -311,6 +326,14 @@ class Monitor:
         for output in self.outputs:
             for line in output.close():
                 self.log(line)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: `40 s`, `13 min` or `5 h 11 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 def is_watched(stream: TextIO) -> bool:

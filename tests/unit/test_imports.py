@@ -28,6 +28,7 @@ OWNERS = {
     "matplotlib": {"gan.quality.report", "gan.watching.run_report"},
     "jinja2": {"gan.data.cleaning_report", "gan.watching.run_report"},
     "av": {"gan.images"},
+    "psutil": {"gan.threads"},
     "torch_fidelity": {"gan.quality.features"},
     "gradio": {"gan.play.page"},
     "safetensors": {"gan.hub"},

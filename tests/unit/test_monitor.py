@@ -457,6 +457,25 @@ def test_time_left_is_that_of_the_budget_where_it_ends_first(opened: Opening, cl
     assert "16 min left" in watch.status
 
 
+def test_a_live_line_counts_down_between_rows(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Monitor(tmp_path, TrainConfig(), faces=1000, ends=600)
+    with closing(watch):
+        clock.now += 100.0
+        step(watch, 1)
+        assert "8 min left" in watch.status  # 500 s
+        for seconds, left in ((300.0, "3 min left"), (130.0, "70 s left"), (60.0, "10 s left")):
+            with watch.loading():
+                clock.now += seconds
+            watch.step_done()
+            assert left in watch.status
+        watch.finish()
+        assert "finishing" in watch.status
+        assert "left" not in watch.status
+        watch.rewind(0)
+        step(watch, 1)
+        assert "left" in watch.status
+
+
 def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(opened()) as watch:
         for number in range(1, 41):
@@ -469,8 +488,8 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
     assert "\r" not in err
     assert "\x1b" not in err
     assert len(lines) == 3 if QUIET_SECONDS == 30 else len(lines) > 1  # at 1 s, at 31 s, at the end
-    assert lines[0] == "epoch 1/10  0 min left  64 images  64/s  D 2.000  G 0.250  data 0%"
-    assert lines[-1].startswith("epoch 10/10  0 min left  2,560 images")
+    assert lines[0] == "epoch 1/10  15 s left  64 images  64/s  D 2.000  G 0.250  data 0%"
+    assert lines[-1].startswith("epoch 10/10  0 s left  2,560 images")
 
 
 def test_status_counts_epochs_and_what_is_left(
@@ -502,6 +521,6 @@ def test_terminal_has_one_line_that_changes(
         watch.log("a line above")
     shown = re.sub(r"\x1b\[\w", "", terminal.getvalue())
     assert shown.count("\n") == 1
-    assert "\repoch 1/10  0 min left  64 images" in shown
-    assert "\repoch 2/10  0 min left  128 images" in shown
+    assert "\repoch 1/10  15 s left  64 images" in shown
+    assert "\repoch 2/10  14 s left  128 images" in shown
     assert capsys.readouterr().out == "a line above\n"

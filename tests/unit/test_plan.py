@@ -12,6 +12,7 @@ import torch
 
 import train
 from config import Arch, ConfigError, Precision, TrainConfig
+from gan import threads
 from gan.data.faces import Pack
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE, PLANS, Plan, resolve
 from gan.training import choices, plan, start
@@ -51,6 +52,30 @@ def test_a_cycle_is_done_by_the_clock(cycle: Cycle, seconds: float, share: float
     state: Any = SimpleNamespace(cycle=cycle)
     monitor: Any = SimpleNamespace(seconds=seconds)
     assert Budget(run, state, monitor, None, closing=30).spent() == pytest.approx(share)
+
+
+def test_an_evaluation_is_slower_where_steps_have_become_slower() -> None:
+    run: Any = SimpleNamespace(config=TrainConfig(budget=10), ranks=Ranks(0, 1))
+    state: Any = SimpleNamespace(cycle=Cycle())
+    monitor: Any = SimpleNamespace(seconds=300, usual={})
+    evaluator: Any = SimpleNamespace(best=None, cost=lambda: evaluator.seconds, seconds=20.0)
+    budget = Budget(run, state, monitor, evaluator, closing=10)
+    for step, reserved in ((None, 30), (0.2, 30), (0.5, 75), (0.1, 15), (9.0, 150)):  # no more than five times
+        monitor.usual = {} if step is None else {"step": step}
+        assert budget.spent() == pytest.approx(300 / (600 - reserved))
+    evaluator.seconds = 60.0  # measured again, at this pace
+    assert budget.spent() == pytest.approx(300 / (600 - 70))
+
+
+def test_a_machine_that_is_busy_for_a_moment_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, busy = iter([10.0, 200.0, 150.0, 1.0]), iter([True, True, True, False])
+    monkeypatch.setattr(plan, "_images_per_second", lambda *_: next(rates))
+    monkeypatch.setattr(threads, "crowded", lambda: next(busy))
+    assert plan.images_per_second(SMALL, MACHINE, 1.0) == 200.0  # three times at most
+    assert next(rates) == 1.0
+    monkeypatch.setattr(plan, "_images_per_second", lambda *_: 7.0)
+    monkeypatch.setattr(threads, "crowded", lambda: False)
+    assert plan.images_per_second(SMALL, MACHINE, 1.0) == 7.0
 
 
 def test_the_row_is_chosen_by_the_images_that_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
