@@ -44,7 +44,7 @@ class Norm(nn.GroupNorm):  # looks at one image at a time
 sys.path.insert(0, {root!r})
 from gan.quality import whole_faces
 whole_faces.scorer = functools.cache(whole_faces.scorer)
-whole_faces.scorer(torch.device("cpu"))  # with its own layers
+whole_faces.scorer(torch.device("cpu"), "fp32")  # with its own layers
 nn.BatchNorm2d = Norm
 import train
 from config import TrainConfig
