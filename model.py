@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv_transpose2d, interpolate
+from torch.nn.functional import conv2d, conv_transpose2d, interpolate
 from torch.nn.utils.parametrizations import spectral_norm
 from typing_extensions import assert_never  # comes with torch
 
@@ -265,13 +265,27 @@ class Projected(nn.Module):
         return torch.stack([head(seen) for head, seen in zip(self.conditioned(codes), features, strict=True)], 1)
 
 
+class SpectralConv(nn.Conv2d):
+    """A convolution with a spectral norm in fp32: a GPU's power iteration in bf16 would be inexact, and slower."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
+        super().__init__(inputs, outputs, kernel, stride, 1)
+        spectral_norm(self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve: (N, C, R, R) -> (N, D, R / stride, R / stride)."""
+        with torch.autocast(input.device.type, enabled=False):
+            weight = self.weight  # normalised when it is read
+        return conv2d(input, weight, self.bias, self.stride, self.padding)
+
+
 def head(seen: int, width: int, halvings: int) -> nn.Sequential:
     """Build a head (N, seen, R, R) -> logits (N, 1, ., .): spectrally normalised, down to a 16th of the face's size."""
-    layers: list[nn.Module] = [spectral_norm(nn.Conv2d(seen, width, 3, 1, 1)), nn.LeakyReLU(0.2, True)]
+    layers: list[nn.Module] = [SpectralConv(seen, width, 3, 1), nn.LeakyReLU(0.2, True)]
     for _ in range(halvings):
-        layers += [spectral_norm(nn.Conv2d(width, width, 4, 2, 1)), nn.LeakyReLU(0.2, True)]
-    layers += [spectral_norm(nn.Conv2d(width, width, 3, 1, 1)), nn.LeakyReLU(0.2, True)]
-    return nn.Sequential(*layers, spectral_norm(nn.Conv2d(width, 1, 3, 1, 1)))
+        layers += [SpectralConv(width, width, 4, 2), nn.LeakyReLU(0.2, True)]
+    layers += [SpectralConv(width, width, 3, 1), nn.LeakyReLU(0.2, True)]
+    return nn.Sequential(*layers, SpectralConv(width, 1, 3, 1))
 
 
 class ClassEmbeddings(nn.ModuleList):

@@ -113,7 +113,7 @@ class Lite(nn.Module):
 
         Their channels are 16, 24, 40, 112 and 320 with lite0, and 16, 24, 48, 120 and 352 with lite2.
         """
-        x, maps = relu6(self.stem(x)), list[Tensor]()
+        x, maps = relu6(self.stem(x)), []  # list[Tensor]() would end a compiled graph
         for block in self.blocks:
             found = block(x)
             if found.shape[-1] < x.shape[-1]:

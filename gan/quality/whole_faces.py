@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import WHOLE_FACES
+from config import WHOLE_FACES, Precision
 from gan.device import layout
 from gan.quality import features, metrics
 from gan.quality.features import Extractor, shipped
@@ -45,9 +45,13 @@ class WholeFaces:
         return self.distance(seen).median().item() <= KNOWN * self.extractor.width
 
 
-def scorer(on: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return a function from faces (N, C, S, S) in [-1, 1] to their scores (N,), float32, which passes gradients on."""
+def scorer(on: torch.device, precision: Precision) -> Callable[[Tensor], Tensor]:
+    """Return a function from faces (N, C, S, S) in [-1, 1] to their scores (N,), float32, which passes gradients on.
+
+    In bf16 it is called under autocast, which would convert frozen weights at each call.
+    """
     encoder = features.faces_encoder(on)
+    encoder.body.to(torch.bfloat16 if precision == "bf16" else torch.float32)
     weights = load(features.load("faces", on)).weights.float().to(on)
 
     def scores(faces: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gan.device
 from config import CheckpointError, ConfigError, TrainConfig, UserError
 from gan.device import layout
+from gan.training.batch_norm import SharedBatchNorm
 from gan.training.losses import COUPLED
 
 PATIENCE = timedelta(days=1)  # longest wait for a busy process, say one that packs faces; a dead one is noticed at once
@@ -91,17 +92,17 @@ class Ranks:
     def wrapped(self, network: nn.Module, device: torch.device) -> nn.Module:
         """Wrap `network` to average gradients over all processes. All start with the first process's weights.
 
-        On GPUs, BatchNorm sees the whole batch. On CPUs, where torch has no such layer, each process sees its own part.
+        BatchNorm sees the whole batch.
         """
         if self.world == 1:
             return network
-        if device.type == "cuda":
-            nn.SyncBatchNorm.convert_sync_batchnorm(network)  # in place: neither network is itself a norm
+        for part in network.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.__class__ = SharedBatchNorm  # the same weights and names
         for buffer in network.buffers():  # such as the frozen encoder; DDP broadcasts parameters only
             plain = buffer.contiguous()  # NCCL needs a contiguous tensor in some versions of torch
             dist.broadcast(plain, 0)
             buffer.copy_(plain)
-        # From here on, running statistics differ between processes; only the first process's are saved.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # older torch knows no other name
             return DistributedDataParallel(

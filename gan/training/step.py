@@ -42,11 +42,13 @@ class WrappedNetworks:
     def of(cls, run: Run, state: TrainingState) -> WrappedNetworks:
         """Wrap the networks of a run. The weights remain those of the state."""
         generator, discriminator, encode = state.generator, state.discriminator, state.discriminator.encode
+        if run.precision == "bf16" and discriminator.projected is not None:
+            discriminator.projected.encoder.to(torch.bfloat16)  # autocast would convert frozen weights at each call
         if run.config.compile:  # in one process only
             fixed: Any = functools.partial(torch.compile, dynamic=False)  # each shape gets its own code
             generator, discriminator, encode = fixed(generator), fixed(discriminator), fixed(encode)
         trained = [run.ranks.wrapped(network, run.device) for network in (generator, discriminator)]
-        whole = whole_faces.scorer(run.device) if run.config.whole else None
+        whole = whole_faces.scorer(run.device, run.precision) if run.config.whole else None
         return cls(trained[0], trained[1], discriminator, encode, whole)
 
 

@@ -15,12 +15,10 @@ import pytest
 import torch
 import torch.distributed
 from machine import free_port
-from torch import nn
 
 import train
 from gan import checkpoint
 from gan.presets import PRESETS
-from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
@@ -30,22 +28,12 @@ Start = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 
-WITHOUT_NORM = """
-import functools
+SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from torch import nn
-
-class Norm(nn.GroupNorm):  # looks at one image at a time
-    def __init__(self, width):
-        super().__init__(1, width)
 
 sys.path.insert(0, {root!r})
-from gan.quality import whole_faces
-whole_faces.scorer = functools.cache(whole_faces.scorer)
-whole_faces.scorer(torch.device("cpu"))  # with its own layers
-nn.BatchNorm2d = Norm
 import train
 from config import TrainConfig
 from gan.command_line import command_line
@@ -156,15 +144,14 @@ def test_two_processes_train_as_one_does(
     details: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = tmp_path / "without_norm.py"
-    script.write_text(WITHOUT_NORM.format(root=str(ROOT), details={"penalty_every": 2, **details}))
+    script = tmp_path / "details.py"
+    script.write_text(SCRIPT.format(root=str(ROOT), details={"penalty_every": 2, **details}))
     same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--eval_images=0", *options]
     same += ["--lr1=3e-4", "--lr2=3e-4"]  # Adam makes steps of rounding, and greater ones soon make it count
     finished(start(2, *same, "--run=2", script=script))
-    owned = (nn, "BatchNorm2d"), (whole_faces, "scorer"), (train, "LOG_EVERY"), (train, "SAVE_SECONDS")
     monkeypatch.setitem(PRESETS, "default", {})
-    for owner, name in owned:
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # what the script does is undone in the end
+    for name in ("LOG_EVERY", "SAVE_SECONDS"):
+        monkeypatch.setattr(train, name, getattr(train, name))  # what the script does is undone in the end
     runpy.run_path(str(script))
     alone = {word.partition("=")[0]: word for word in (*SMALL, *same)}.values()  # the last of each counts
     assert run_here("train.py", *alone, "--run=1").returncode == 0
@@ -212,7 +199,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, number: int
 ) -> None:
     run, script = tmp_path / "checkpoints" / "a", tmp_path / "weights.py"
-    source = WITHOUT_NORM.format(root=str(ROOT), details={"freeze": 1}).replace("nn.BatchNorm2d = Norm", "")
+    source = SCRIPT.format(root=str(ROOT), details={"freeze": 1})
     script.write_text(source.replace('__main__":', f'__main__":{SUMS}'))
     words = f"--data_path={faces}", "--run=a", "--eval_images=0", "--max_epoch=100000"
     process = start(2, *words, script=script)

@@ -84,3 +84,8 @@ def test_only_what_is_wanted_of_it_is_computed() -> None:
     assert len(part.blocks) < len(whole.blocks)
     for mine, other in zip(part.maps(images), whole.maps(images)[:3], strict=True):
         assert torch.equal(mine, other)
+
+
+def test_it_is_compiled_as_one_graph() -> None:
+    compiled = torch.compile(imagenet.load("lite0", depths=2).maps, backend="eager", fullgraph=True)
+    assert [len(found) for found in compiled(torch.rand(3, 3, 32, 32))] == [3, 3]

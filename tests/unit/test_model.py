@@ -25,6 +25,7 @@ from model import (
     NearestConv,
     Projected,
     Shortcut,
+    SpectralConv,
 )
 
 ARCHS: tuple[Arch, ...] = get_args(Arch)
@@ -446,6 +447,19 @@ def test_faces_get_a_gradient_through_the_frozen_encoder() -> None:
     discriminator.projected(discriminator.encode(faces)).sum().backward()
     assert faces.grad is not None
     assert faces.grad.abs().sum() > 0
+
+
+def test_spectral_norms_are_computed_in_full_precision() -> None:
+    layer, autocast = SpectralConv(5, 7, 3, 1), list[bool]()
+    *_, norm = layer.modules()
+    norm.register_forward_hook(lambda *_: autocast.append(torch.is_autocast_enabled("cpu")))
+    with torch.autocast("cpu", torch.bfloat16):
+        made = layer(torch.rand(2, 5, 6, 6))
+    assert autocast == [False]
+    assert made.dtype == torch.bfloat16
+    for _ in range(50):
+        layer(torch.rand(2, 5, 6, 6))
+    assert torch.linalg.matrix_norm(layer.weight.flatten(1), 2).item() == pytest.approx(1, abs=1e-3)
 
 
 def test_nearest_neighbours_and_a_convolution_are_computed_as_one_transposed_convolution() -> None:

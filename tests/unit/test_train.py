@@ -27,6 +27,7 @@ from gan import checkpoint
 from gan.data import batches as batches_module
 from gan.data.batches import Batches
 from gan.data.faces import Pack
+from gan.device import autocast
 from gan.images import save_picture, to_pixels
 from gan.quality import features, whole_faces
 from gan.quality.evaluation import Evaluator
@@ -35,6 +36,7 @@ from gan.training.budget import evaluated_last
 from gan.training.ranks import Ranks
 from gan.training.run import Cycle, Run, TrainingState, with_own_classes
 from gan.training.session import checkpoint_to_resume, run_lock, stop_signals
+from gan.training.step import WrappedNetworks
 from gan.watching import health
 from gan.watching.monitor import Monitor
 from model import Discriminator, Projected
@@ -761,7 +763,7 @@ def test_a_penalty_on_heads_moves_them_alone(pack: Pack, tmp_path: Path) -> None
 
 def test_samples_that_are_asked_to_look_whole_come_to_look_so(pack: Pack, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, lr1=3e-3, lr2=0.0, projected=False, penalty="none")
-    scorer, z = whole_faces.scorer(CPU), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    scorer, z = whole_faces.scorer(CPU, "fp32"), torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
     scores = []
     for weight in (0.0, 100.0):
         run = run_in(tmp_path / f"{weight:g}", dataclasses.replace(config, whole=weight))
@@ -769,6 +771,28 @@ def test_samples_that_are_asked_to_look_whole_come_to_look_so(pack: Pack, tmp_pa
         with torch.no_grad():
             scores.append(scorer(generator(z, torch.zeros(64, 0, dtype=torch.int64))).mean().item())
     assert scores[1] > scores[0] + 0.1
+
+
+def test_frozen_weights_are_kept_in_low_precision_and_no_number_changes() -> None:
+    run = Run(Path(), dataclasses.replace(CONFIG, whole=1.0), CPU, "bf16", {})
+    state, faces = TrainingState(run.config, CPU), torch.rand(2, 3, 32, 32, requires_grad=True)
+
+    def seen(encode: Callable[[torch.Tensor], list[torch.Tensor]], whole: Any) -> list[torch.Tensor]:
+        with autocast(CPU, "bf16"):
+            found = [*encode(faces), whole(faces)]
+        return [*found, *torch.autograd.grad(torch.stack([one.float().sum() for one in found]), faces, torch.ones(4))]
+
+    exact = seen(state.discriminator.encode, whole_faces.scorer(CPU, "fp32"))
+    saved = {name: weight.clone() for name, weight in state.discriminator.state_dict().items()}
+    networks = WrappedNetworks.of(run, state)
+    for mine, other in zip(seen(networks.encode, networks.whole), exact, strict=True):
+        assert torch.equal(mine, other)
+    heads = state.discriminator.projected
+    assert heads is not None
+    assert {weight.dtype for weight in heads.encoder.buffers()} == {torch.bfloat16}
+    for name, weight in state.discriminator.state_dict().items():
+        assert weight.dtype == saved[name].dtype
+        assert torch.equal(weight, saved[name])
 
 
 def test_a_step_that_does_not_fit_names_the_batch_to_try(pack: Pack, tmp_path: Path) -> None:

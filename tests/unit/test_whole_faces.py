@@ -61,7 +61,7 @@ def test_it_knows_samples_and_no_synthetic_faces_or_other_pictures(shipped: Whol
 
 def test_training_gets_the_same_scores(shipped: WholeFaces, faces: np.ndarray) -> None:
     images = to_tensor(torch.from_numpy(faces[:32]))
-    scorer = whole_faces.scorer(CPU)
+    scorer = whole_faces.scorer(CPU, "fp32")
     assert scorer(images).tolist() == pytest.approx(score(shipped, faces[:32]), abs=1e-4)
     small = torch.rand(4, 1, 32, 32, requires_grad=True)
     scorer(small).sum().backward()
