@@ -1,7 +1,7 @@
 """Measures training beside busy programs: python -m benchmarks.busy.
 
-Runs of `train.py` with synthetic faces and a budget, beside programs that do nothing but keep a processor busy. Some
-runs adapt the number of threads, others keep that of an idle machine, in turn.
+Runs of `train.py` with synthetic faces and a budget, beside programs that do nothing but keep a processor busy. In turn
+they adapt the number of threads, keep that of an idle machine, or are processes with a thread each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from pathlib import Path
 from benchmarks.throughput import heading
 
 ROOT = Path(__file__).resolve().parents[1]
-ARMS = {"adapted": {}, "fixed": {"OMP_NUM_THREADS": str(os.cpu_count())}}
+CORES = str(os.cpu_count())
+ARMS: dict[str, tuple[list[str], dict[str, str]]] = {  # words between Python and train.py, and variables
+    "fixed": ([], {"OMP_NUM_THREADS": CORES}),
+    "adapted": ([], {}),
+    "processes": (["-m", "torch.distributed.run", f"--nproc_per_node={CORES}", "--"], {"OMP_NUM_THREADS": "1"}),
+}
 
 
 def main() -> None:
@@ -38,14 +43,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, busy, arm in itertools.product(range(options.rounds), options.busy, ARMS):
             run = f"{arm}-{busy}-{number}"
-            rate = images_per_second(Path(folder), run, busy, ARMS[arm], options.size, options.seconds)
+            rate = images_per_second(Path(folder), run, busy, *ARMS[arm], options.size, options.seconds)
             rates.setdefault((busy, arm), []).append(rate)
             print(f"beside {busy}, {arm}: {rate:.1f}", flush=True)
-    print("\n| busy programs | fixed | adapted |\n| --- | --- | --- |")
+    print(f"\n| busy programs | {' | '.join(ARMS)} |\n| --- {'| --- ' * len(ARMS)}|")
     quiet = statistics.median(rates[options.busy[0], "fixed"])
     for busy in options.busy:
         cells = []
-        for arm in ("fixed", "adapted"):
+        for arm in ARMS:
             some = rates[busy, arm]
             median = statistics.median(some)
             cells.append(f"{median:.0f} ({min(some):.0f} to {max(some):.0f}), {median / quiet:.2f}")
@@ -53,13 +58,15 @@ def main() -> None:
     print("\nImages/s of training, median and range, and the share of a fixed number on the idle machine.")
 
 
-def images_per_second(folder: Path, run: str, busy: int, env: dict[str, str], size: int, seconds: float) -> float:
+def images_per_second(
+    folder: Path, run: str, busy: int, before: list[str], env: dict[str, str], size: int, seconds: float
+) -> float:
     """Train for `seconds` beside `busy` programs; return the images/s, from the first step on."""
     words = f"--run={run}", "--data_path=synthetic", f"--image_size={size}", "--nogpu", "--eval_images=0", "--budget=60"
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     with programs(busy):
         training = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *words, "--plot_every=0", "--precision=bf16"],
+            [sys.executable, *before, str(ROOT / "train.py"), *words, "--plot_every=0", "--precision=bf16"],
             cwd=folder,
             env={**clean, **env},
             stdout=subprocess.DEVNULL,

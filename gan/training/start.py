@@ -165,7 +165,11 @@ def settle(
         precision: Precision = before["precision"] if measured else choose_precision(config.precision, device)
         if content is None:
             config = choices.suited(config, typed, faces, device, anime)
-            config = choices.planned(config, typed, plan.Machine(steps, device, precision, ranks.world), since, n)
+            machine = plan.Machine(steps, device, precision, ranks.world)
+            config = choices.planned(config, typed, machine, since, n)
+            if device.type == "cuda" and config.precision == "auto" and precision == "bf16":
+                precision = plan.faster_precision(config, machine)
+                log(f"measured: {precision} trains faster")
         classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
         of_faces = faces.describe(), ranks, faces.chosen, faces.codes, classes
         return Setup(Run(folder, config, device, precision, *of_faces), source, content), faces

@@ -54,6 +54,45 @@ def test_a_cycle_is_done_by_the_clock(cycle: Cycle, seconds: float, share: float
     assert Budget(run, state, monitor, None, closing=30).spent() == pytest.approx(share)
 
 
+def test_a_gpu_is_measured_with_the_batch_of_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(
+        Plan(least_images=n, options={"batch_size": b}, expect=f"{b}") for n, b in ((0, 4), (9e4, 8), (2e5, 16))
+    )
+    monkeypatch.setattr(plan, "PLANS", rows)
+    measured = list[int]()
+
+    def speed(config: TrainConfig, *rest: object) -> float:  # a step takes as long whatever its batch
+        measured.append(config.batch_size)
+        return 250.0 * config.batch_size
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    gpu = dataclasses.replace(MACHINE, device=torch.device("cuda"))
+    chosen = plan.choose(SMALL, {}, gpu, 60, 1000)  # 54,000 images at the default batch, 216,000 at 16
+    assert (chosen.config.batch_size, chosen.images) == (16, pytest.approx(216_000))
+    assert plan.choose(SMALL, {}, gpu, 30, 1000).config.batch_size == 4  # 27,000 at 4, 54,000 at 8: too few
+    measured.clear()
+    assert plan.choose(SMALL, {}, MACHINE, 60, 1000).config.batch_size == 4
+    assert measured == [4, 4]  # a CPU gains nothing by a batch, and would take long to measure a large one
+
+
+def test_the_faster_precision_of_a_gpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: dict[str, float] = {"bf16": 100.0, "fp32": 120.0}
+
+    def speed(config: TrainConfig, machine: Machine, seconds: float) -> float:
+        if not (rate := rates[machine.precision]):
+            raise torch.OutOfMemoryError("out of memory")
+        return rate
+
+    monkeypatch.setattr(plan, "images_per_second", speed)
+    assert plan.faster_precision(SMALL, MACHINE) == "fp32"
+    rates["bf16"] = 120.0
+    assert plan.faster_precision(SMALL, MACHINE) == "bf16"
+    rates |= {"bf16": 1.0, "fp32": 0.0}  # does not fit
+    assert plan.faster_precision(SMALL, MACHINE) == "bf16"
+    rates["bf16"] = 0.0
+    assert plan.faster_precision(SMALL, MACHINE) == "bf16"
+
+
 def test_an_evaluation_is_slower_where_steps_have_become_slower() -> None:
     run: Any = SimpleNamespace(config=TrainConfig(budget=10), ranks=Ranks(0, 1))
     state: Any = SimpleNamespace(cycle=Cycle())
