@@ -21,6 +21,9 @@ CPU = torch.device("cpu")
 SIZED_BY_NUMBERS = {"nonzero", "masked_select", "_unique2", "bincount"}
 """Operations whose results have a size that depends on numbers on the GPU, for which they wait."""
 
+INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+"""Likewise, if a mask is among the indices."""
+
 OF_CUDA_LIBRARIES = {"sort", "topk", "cumsum"}
 """Operations of which torch's code for CUDA asks more than the stand-in can answer."""
 
@@ -131,11 +134,12 @@ class Computing(TorchDispatchMode):
             options["device"] = CPU
         if "generator" in kwargs:
             options["generator"] = None  # the CPU draws other numbers anyway
-        masked = name == "index" and any(one.dtype == torch.bool for one in tensors(args[1]))
+        masked = name in INDEXED and any(one.dtype == torch.bool for one in tensors(args[1]))
         if name in SIZED_BY_NUMBERS or masked:
             torch.cuda.synchronize()
         if name in SIZED_BY_NUMBERS | OF_CUDA_LIBRARIES or masked:
-            return changed(func(*theirs, **options), on_gpu)
+            right = func(*theirs, **options)
+            return args[0] if written_places(func) else changed(right, on_gpu)
         if name == "_local_scalar_dense":  # .item()
             func(*args)  # waits, as on a GPU
             return func(*theirs)

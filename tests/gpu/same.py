@@ -122,7 +122,7 @@ def test_a_state_of_the_gpu_goes_on_on_the_cpu_and_back(tmp_path: Path) -> None:
         assert all(kept.is_cuda for of in optimizer.state.values() for kept in of.values())
         assert {float(of["step"]) for of in optimizer.state.values()} == {2.0}
     gone_on = [steps(*one, n=1) for one in ((run, state), (there, moved), (run, back))]
-    assert apart(gone_on[0], gone_on[2]) < 1e-6
+    assert apart(gone_on[0], gone_on[2]) < 1e-4
     assert apart(gone_on[0], gone_on[1]) < MOST["fp32"]
 
 

@@ -104,6 +104,7 @@ def test_an_evaluation_on_the_gpu_finds_what_one_on_the_cpu_does(
         ({"NULL_CUDA_NO_ENGINE": "1"}, "unable to find an engine to execute this computation"),
         ({"NULL_CUDA_OLD_DRIVER": "1"}, "The NVIDIA driver on your system is too old (found version 11040)"),
     ],
+    ids=["too old for torch", "unknown to cuDNN", "with an old driver"],
 )
 def test_a_gpu_that_cannot_be_used_is_named_in_one_line(
     fault: dict[str, str], said: str, on_gpu: Command, knowing_checkpoint: Path
