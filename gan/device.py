@@ -7,24 +7,27 @@ import ctypes
 import platform
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
+from torch.nn import grad
 
 from config import ConfigError, Precision
 from gan import threads
 
 M = TypeVar("M", bound=nn.Module)
 
+NO_ENGINE = "unable to find an engine"  # cuDNN's message when it has no memory to work in, or does not know the GPU
 NO_MEMORY = (
+    NO_ENGINE,
     "can't allocate memory",
     "not enough memory",
     "out of memory",
     "Storage size calculation overflowed",  # of a size beyond any memory
-    "unable to find an engine",  # cuDNN's message when it has no memory to work in
     "could not create a primitive",  # oneDNN's message on the CPU
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -53,10 +56,12 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
     # Once the discriminator wins, gradients fall below 1e-38, and CPUs compute such denormals 2 to 5 times slower.
     torch.set_flush_denormal(True)
     keep_memory()
-    found = None if gpu is False else torch.accelerator.current_accelerator(check_available=True)
-    unfit = "" if found is None else why_unfit(found)
+    with warnings.catch_warnings(record=True) as warned:  # of what is too old; the line below says it
+        warnings.simplefilter("always")
+        found = None if gpu is False else torch.accelerator.current_accelerator(check_available=True)
+        unfit = "" if found is None else why_unfit(found)
     device = torch.device("cpu") if found is None or unfit else found
-    nvidia = gpu is not False and device.type == "cpu" and shutil.which("nvidia-smi")
+    nvidia = gpu is not False and device.type == "cpu" and (warned or shutil.which("nvidia-smi"))
     if unfit:
         log(
             f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
@@ -68,8 +73,9 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
             "with the CPU; docs/install.md has the builds that can"
         )
     elif nvidia:
+        why = f" ({str(warned[-1].message).partition('. ')[0]})" if warned else ""
         log(
-            f"torch {torch.__version__} finds no NVIDIA GPU that it can use; using the CPU instead; if nvidia-smi "
+            f"torch {torch.__version__} finds no NVIDIA GPU that it can use{why}; using the CPU instead; if nvidia-smi "
             "shows one, its driver may be too old: docs/install.md says which build of torch it can run"
         )
     elif gpu and device.type == "cpu":
@@ -85,12 +91,19 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
 def why_unfit(device: torch.device) -> str:
     """Return torch's reason why it cannot compute on a device that it has found; empty if it can.
 
-    torch also finds a GPU that is too old for this build, and fails at its first computation.
+    torch also finds a GPU that is too old for this build, and fails at its first computation, or one that cuDNN does
+    not know, and fails at its first convolution. So a small one is tried, forwards and backwards.
     """
     try:
-        torch.ones(1, device=device).add(1).item()
+        dtype = torch.bfloat16 if choose_precision("auto", device) == "bf16" else torch.float32
+        images = torch.ones(8, 8, 8, 8, dtype=dtype, device=device).contiguous(memory_format=layout(device))
+        kernel = images[..., :4, :4].contiguous(memory_format=layout(device))
+        out = torch.conv2d(images, kernel)
+        back = grad.conv2d_input(images.shape, kernel, out), grad.conv2d_weight(images, kernel.shape, out)
+        torch.cat([one.flatten() for one in back]).sum().item()
     except RuntimeError as error:
-        return "" if out_of_memory(error) else str(error).strip().splitlines()[0]  # lack of memory is reported later
+        lacking = out_of_memory(error) and NO_ENGINE not in str(error)  # lack of memory is reported later
+        return "" if lacking else str(error).strip().splitlines()[0]
     return ""
 
 

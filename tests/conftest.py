@@ -251,7 +251,7 @@ def differences() -> Callable[[Path, Path], list[str]]:
 @pytest.fixture(scope="session")
 def lacking() -> Callable[[str], NoReturn]:
     """Skip a test for what this machine lacks; where nothing may be lacking, as on .ci/run, fail it."""
-    return pytest.fail if os.environ.get("REQUIRE_BROWSER") else pytest.skip
+    return pytest.fail if os.environ.get("REQUIRE_ALL") else pytest.skip
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +68,42 @@ def test_a_gpu_that_torch_finds_and_cannot_compute_on_is_named_and_the_cpu_taken
     assert lines[0].startswith(f"torch {torch.__version__} cannot use the cuda device of this machine (")
     assert lines[0].endswith("else update the driver")
     assert "\n" not in lines[0]
+
+
+def test_what_torch_warns_of_is_said_in_our_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finds_none(check_available: bool) -> None:
+        warnings.warn("CUDA initialization: The driver is too old (11040). Please update it. (Triggered ...)")  # noqa: B028
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", finds_none)
+    lines: list[str] = []
+    assert device.choose_device(None, lines.append).type == "cpu"  # a warning that got out would be an error here
+    (line,) = lines
+    assert "finds no NVIDIA GPU that it can use (CUDA initialization: The driver is too old (11040));" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            RuntimeError("GET was unable to find an engine to execute\nmore"),
+            "GET was unable to find an engine to execute",
+        ),
+        (RuntimeError("no kernel image"), "no kernel image"),
+        (torch.OutOfMemoryError("CUDA out of memory."), ""),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), ""),
+    ],
+)
+@pytest.mark.parametrize("failing", ["conv2d_input", "conv2d_weight"])
+def test_a_small_convolution_tells_whether_a_gpu_can_be_used(
+    monkeypatch: pytest.MonkeyPatch, failing: str, error: RuntimeError, reason: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(device, "_bf16_is_faster", lambda: False)  # measures for a second
+    assert device.why_unfit(CPU) == ""
+    monkeypatch.setattr(torch.nn.grad, failing, fail)
+    assert device.why_unfit(CPU) == reason
 
 
 def test_what_adam_keeps_lies_in_memory_as_its_weights_do() -> None:
