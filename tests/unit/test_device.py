@@ -102,7 +102,7 @@ def test_a_small_convolution_tells_whether_a_gpu_can_be_used(
 
     monkeypatch.setattr(device, "_bf16_is_faster", lambda: False)  # measures for a second
     assert device.why_unfit(CPU) == ""
-    monkeypatch.setattr(torch.nn.grad, failing, fail)
+    monkeypatch.setattr(device.grad, failing, fail)
     assert device.why_unfit(CPU) == reason
 
 
