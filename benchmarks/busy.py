@@ -41,8 +41,9 @@ def main() -> None:
     print("\n".join(heading()), flush=True)
     rates = dict[tuple[int, str], list[float]]()
     with tempfile.TemporaryDirectory() as folder:
-        for number, busy, arm in itertools.product(range(options.rounds), options.busy, ARMS):
-            run = f"{arm}-{busy}-{number}"
+        numbers: list[int] = options.busy
+        for turn, (busy, arm) in enumerate([*itertools.product(numbers, ARMS)] * options.rounds):
+            run = f"{arm}-{busy}-{turn}"
             rate = images_per_second(Path(folder), run, busy, *ARMS[arm], options.size, options.seconds)
             rates.setdefault((busy, arm), []).append(rate)
             print(f"beside {busy}, {arm}: {rate:.1f}", flush=True)
