@@ -252,7 +252,7 @@ class Monitor:
         if self.parts:
             left = max(0.0, self.left - (time.perf_counter() - self.shown_at))
             when = "finishing" if self.finishing else f"{duration(left)} left"
-            self.status = "  ".join([self.parts[0], when, *self.parts[1:]])
+            self.status = "  ".join([self.parts[0], "finished" if self.over else when, *self.parts[1:]])
         self.refreshed = time.perf_counter()
         if not self.live.disable:
             columns = 80
@@ -319,6 +319,7 @@ class Monitor:
 
     def close(self) -> None:
         """End the status line, or print it once more if it is not live, and close the outputs."""
+        self._refresh()
         if self.live.disable and self.log_file is not None:
             self._print(self.status, sys.stderr)
         self.live.close()

@@ -382,7 +382,11 @@ TARGETS = {
     "checkpoints": Target(
         changes(_CONTENT, ANYTHING | TENSORS) | damaged(st.just(_as_bytes(_CONTENT))),
         read_checkpoint,
-        (sampling, "ModelConfig", lambda **model: any(isinstance(value, list | dict) for value in model.values())),
+        (
+            sampling,
+            "ModelConfig",
+            lambda **model: any(value is None or isinstance(value, float | list | dict) for value in model.values()),
+        ),
     ),
     "recipes": Target(
         changes(RECIPE, ANYTHING) | st.text() | damaged(st.just(PICTURES[0])),
