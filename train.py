@@ -71,7 +71,7 @@ def train(
             since = time.perf_counter()
             pdb.Pdb(nosigint=True).set_trace()  # as in the book; Ctrl-C stays this program's
             monitor.skip(time.perf_counter() - since)  # the time in it is no training
-        threads.adapt(monitor.log)
+        threads.adapt(monitor.log if run.device.type == "cpu" else None)
         state.scale_rates(budget.rates())
         state.step += 1
         with monitor.loading():

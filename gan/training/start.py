@@ -161,8 +161,7 @@ def settle(
             raise DataError(
                 f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; add {more} or lower --batch_size"
             )
-        measured = device.type == "cpu" and before.get("device", "").startswith("CPU")  # another GPU may need fp32
-        precision: Precision = before["precision"] if measured else choose_precision(config.precision, device)
+        precision = precision_of(before, config, device)
         if content is None:
             config = choices.suited(config, typed, faces, device, anime)
             machine = plan.Machine(steps, device, precision, ranks.world)
@@ -173,6 +172,16 @@ def settle(
         classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
         of_faces = faces.describe(), ranks, faces.chosen, faces.codes, classes
         return Setup(Run(folder, config, device, precision, *of_faces), source, content), faces
+
+
+def precision_of(before: Mapping[str, Any], config: TrainConfig, device: torch.device) -> Precision:
+    """Return the precision of a run. One that was measured on the same kind of device stays, as in `before`.
+
+    But a GPU other than the one before may need fp32.
+    """
+    was = before.get("device", "")
+    stays = was.startswith("CPU") if device.type == "cpu" else "(cuda)" in was and before["precision"] == "fp32"
+    return before["precision"] if stays else choose_precision(config.precision, device)
 
 
 def looked_up(

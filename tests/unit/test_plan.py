@@ -189,6 +189,45 @@ def test_gpus_of_different_generations_compute_in_fp32(
     assert start.open_run(settled, ranks, torch.device("cuda")).precision == chosen
 
 
+@pytest.mark.parametrize(("budget", "times"), [(None, 1), (5.0, 0)])
+def test_a_run_by_epochs_keeps_its_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, budget: float | None, times: int
+) -> None:
+    class FarEnoughError(Exception):
+        pass
+
+    def choose_device(*_: object) -> torch.device:
+        raise FarEnoughError
+
+    fixed = list[None]()
+    monkeypatch.setattr(threads, "fix", lambda: fixed.append(None))
+    monkeypatch.setattr(start, "looked_up", lambda config, *_: (config, None, Path()))
+    monkeypatch.setattr(start, "choose_device", choose_device)
+    with pytest.raises(FarEnoughError):
+        start.settle(dataclasses.replace(SMALL, budget=budget), {}, None, Ranks(), STEPS, 0.0)
+    assert len(fixed) == times
+
+
+@pytest.mark.parametrize(
+    ("was", "precision", "now", "chosen"),
+    [
+        ("CPU, 2 threads, x86_64", "fp32", "cpu", "fp32"),
+        ("CPU, 2 threads, x86_64", "bf16", "cpu", "bf16"),
+        ("RTX 4060 (cuda)", "fp32", "cuda", "fp32"),  # it trained faster so
+        ("RTX 4060 (cuda)", "bf16", "cuda", "new"),  # this may be an older one
+        ("RTX 4060 (cuda)", "fp32", "cpu", "new"),
+        ("CPU, 2 threads, x86_64", "fp32", "cuda", "new"),
+    ],
+)
+def test_a_measured_precision_stays_when_a_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, was: str, precision: str, now: str, chosen: str
+) -> None:
+    monkeypatch.setattr(start, "choose_precision", lambda *_: "new")
+    before = {"device": was, "precision": precision}
+    assert start.precision_of(before, SMALL, torch.device(now)) == chosen
+    assert start.precision_of({}, SMALL, torch.device(now)) == "new"
+
+
 def test_every_row_of_the_table_is_a_valid_config() -> None:
     assert PLANS[0].least_images == 0
     assert [row.least_images for row in PLANS] == sorted(row.least_images for row in PLANS)
