@@ -78,9 +78,12 @@ def _used() -> list[float]:
     """Return the share of each processor that was in use since the last call, without that of nicer programs."""
     nicer = sys.platform != "win32" and os.nice(0) <= 0
     free = "idle", "iowait", *(["nice"] if nicer else [])
-    return [
-        1 - sum(getattr(times, kind, 0.0) for kind in free) / 100 for times in psutil.cpu_times_percent(percpu=True)
-    ]
+    shares = list[float]()
+    for times in psutil.cpu_times_percent(percpu=True):
+        # Within a second, psutil's percentages do not add up to 100. Guests' time is also part of user and nice.
+        whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        shares.append(1 - sum(getattr(times, kind, 0.0) for kind in free) / whole if whole else 0.0)
+    return shares
 
 
 def demand(total: float, own: float, threads: int, processors: int) -> float:

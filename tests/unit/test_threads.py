@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -202,10 +202,30 @@ def test_quota_of_a_container(
     assert threads.quota() == expected
 
 
+class Times(NamedTuple):
+    """What psutil says of one processor, on Linux."""
+
+    user: float
+    nice: float
+    idle: float
+    iowait: float
+    guest: float = 0.0  # part of user
+
+
 def test_nicer_programs_take_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = SimpleNamespace(idle=10.0, iowait=5.0, nice=60.0)
+    times = Times(user=25.0, nice=60.0, idle=10.0, iowait=5.0, guest=20.0)
     monkeypatch.setattr(psutil, "cpu_times_percent", lambda percpu: [times])
     monkeypatch.setattr(os, "nice", lambda by: 0, raising=False)
     assert threads._used() == [pytest.approx(0.85 if sys.platform == "win32" else 0.25)]
     monkeypatch.setattr(os, "nice", lambda by: 5, raising=False)
     assert threads._used() == [pytest.approx(0.85)]
+
+
+@pytest.mark.parametrize(("idle", "expected"), [(33.0, 0.25), (0.0, 1.0)])
+def test_shares_of_a_part_of_a_second_are_shares(idle: float, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.44 seconds are 44 % to psutil, not 100 %."""
+    times = Times(user=44.0 - idle, nice=0.0, idle=idle, iowait=0.0)
+    monkeypatch.setattr(psutil, "cpu_times_percent", lambda percpu: [times])
+    assert threads._used() == [pytest.approx(expected)]
+    monkeypatch.setattr(psutil, "cpu_times_percent", lambda percpu: [Times(0.0, 0.0, 0.0, 0.0)])
+    assert threads._used() == [0.0]
