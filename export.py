@@ -40,6 +40,12 @@ class ExportConfig:
     out: Path | None = option(
         None, "the file to write, or for safetensors the folder; unset: faces.html, faces.onnx, faces-hub."
     )
+    enlarge: int | None = option(
+        None,
+        "for --to=onnx: faces this many times larger, 2 or 4, see generate.py; the page of --to=html always draws them "
+        "4 times larger.",
+        choices=(2, 4),
+    )
     push: str | None = option(
         None, "upload the folder of --to=safetensors to the Hugging Face hub, under this name: USER/MODEL."
     )
@@ -48,6 +54,8 @@ class ExportConfig:
         check_numbers(self)
         if self.push is not None and self.to != "safetensors":
             raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
+        if self.enlarge is not None and self.to != "onnx":
+            raise ConfigError(f"--enlarge goes with --to=onnx; got --to={self.to}")
         if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
             raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
 
@@ -73,8 +81,8 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
             told = "open it in a browser, or send it to a friend"
         elif config.to == "onnx":
             with replacing(path) as temporary:
-                onnx_file.write(sampler, temporary)
-                furthest = onnx_file.compared(sampler, temporary)
+                onnx_file.write(sampler, temporary, config.enlarge or 1)
+                furthest = onnx_file.compared(sampler, temporary, config.enlarge or 1)
             told = f"checked; numbers differ from PyTorch's by {furthest:.1g} at most"
         else:
             about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)

@@ -38,7 +38,7 @@ from gan.classes import ROW
 from gan.command_line import BARE, command_line
 from gan.device import choose_device, enough_memory
 from gan.files import printable
-from gan.play import directions, inversion, morph, recipes
+from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.directions import Change
 from gan.play.morph import MOST_SECONDS
@@ -47,14 +47,15 @@ from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
 
 GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
+GRID_PIXELS = 68_200_000  # maximum number of its pixels, 1,024 faces of 256; viewers of pictures choke on more
 FILMED = 64  # maximum number of faces that a film goes through
 MOST_SEEDS = 1_000_000  # in a list
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
 
-FACES = "checkpoint netg_path netd_path gpu gen_img outdir change "
+FACES = "checkpoint netg_path netd_path gpu gen_img outdir change enlarge "
 SEEDS = FACES + "classes gen_mean gen_std "  # faces that are drawn from seeds
 GOES_WITH = {  # what is asked for: the options that have an effect; of the upper part the first typed one is done
-    "--timelapse": "timelapse gen_img gpu",
+    "--timelapse": "timelapse gen_img gpu enlarge",
     "--class without a name": "checkpoint netg_path netd_path gpu classes",
     "--morph": SEEDS + "morph seconds",
     "--invert": FACES + "invert vary",
@@ -145,6 +146,12 @@ class GenerateConfig:
         ge=0,
         le=10,
     )
+    enlarge: int | None = option(
+        None,
+        "draw the faces this many times larger, 2 or 4, so that those of 96 pixels have 192 or 384; another network "
+        "adds what is missing. Faces that do not look drawn are enlarged by Lanczos.",
+        choices=(2, 4),
+    )
     gpu: bool | None = option(None, f"generate on the GPU; {NOGPU}")
     timelapse: Path | None = option(
         None,
@@ -173,6 +180,11 @@ class GenerateConfig:
     def picture(self) -> Path:
         """The picture to write."""
         return self.gen_img or Path("result.png")
+
+    @property
+    def times(self) -> int:
+        """How many times larger than trained the faces are drawn."""
+        return self.enlarge or 1
 
     @property
     def listed(self) -> bool:
@@ -238,7 +250,7 @@ def rows(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     def made() -> Iterator[Drawn]:
         for seed in seeds:
             latents = move(lambda of, seed=seed: of.between(seed, until, ROW, config.gen_mean, config.gen_std).cpu())
-            for i, (pixels, latent) in enumerate(drawn(sampler, latents)):
+            for i, (pixels, latent) in enumerate(drawn(config, sampler, latents)):
                 yield Drawn(f"face-{seed:08d}-{i}", pixels, latent, seed)
 
     write(config, sampler, made(), ROW * len(seeds), ROW)
@@ -298,7 +310,7 @@ def film(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     points = move(lambda of: torch.cat([recipes.point(of, word, config.gen_mean, config.gen_std) for word in words]))
     n = morph.frames_of(len(points), config.seconds)
     with bar("generating", total=(morph.FINER + 1) * n) as progress:
-        frames = zip(*morph.film(sampler, points, n, path, progress.update), strict=True)
+        frames = zip(*morph.film(sampler, points, n, path, progress.update, config.times), strict=True)
     for i, (latent, pixels) in enumerate(frames):
         save_single(config, sampler, Drawn(f"morph-{i:04d}", pixels, latent))
     print(f"{len(points)} faces and back in {n / morph.FPS:.1f} seconds, {n} pictures, in {path}")
@@ -313,9 +325,10 @@ def timelapse(config: GenerateConfig) -> None:
         ConfigError: the film cannot be written.
     """
     run = config.timelapse or Path()
-    samples, path = run / "samples", config.gen_img or run / "timelapse.webp"
+    samples, path, size = run / "samples", config.gen_img or run / "timelapse.webp", 96
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then it is this folder
-        samples = Path(json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]["save_path"] or samples)
+        known = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
+        samples, size = Path(known["save_path"] or samples), int(known.get("image_size", size))
     frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
@@ -324,7 +337,7 @@ def timelapse(config: GenerateConfig) -> None:
         )
     morph.check_film(path)
     try:
-        n = images.save_film(frames, path)
+        n = images.save_film(frames, path, times=config.times, enlarge=of_grids(config, frames[-1], size))
     except OSError as error:
         raise ConfigError(
             f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
@@ -333,14 +346,40 @@ def timelapse(config: GenerateConfig) -> None:
     print(f"{n} pictures of the same latents, from first to last, in {path}")
 
 
+def of_grids(config: GenerateConfig, last: Path, size: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that enlarges preview grids of faces of a size, if asked for; `last` is the last of them.
+
+    Raises:
+        CheckpointError: the last grid is not one of such faces, or a file that comes with the program is missing.
+        OSError: the last grid cannot be read.
+    """
+    if config.enlarge is None:
+        return lambda sheet: sheet
+    on, sheet = choose_device(config.gpu), images.load_picture(last)
+    if any((side - images.GAP) % (size + images.GAP) for side in sheet.shape[:2]):
+        raise CheckpointError(f"{last}: not a grid of faces of {size} pixels, as the run's are; leave out --enlarge")
+    faces = images.cells(sheet, size)
+    why = enlarging.why_no_drawing(faces.reshape(-1, size, size, 3), on)
+    if why:
+        print(why)
+
+    def enlarge(sheet: np.ndarray) -> np.ndarray:
+        faces = images.cells(sheet, size)
+        large = enlarging.enlarged(faces.reshape(-1, size, size, 3), config.times, on, by_network=not why)
+        return images.grid(large, faces.shape[1])
+
+    return enlarge
+
+
 def classes(config: GenerateConfig, sampler: Sampler, _: Mover) -> None:
     """Print the classes that the generator knows."""
     print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
 
 
-def drawn(sampler: Sampler, latents: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Generate the face of each latent of (N, nz)."""
-    return zip(itertools.chain.from_iterable(sampler.draw(latents)), latents, strict=True)
+def drawn(config: GenerateConfig, sampler: Sampler, latents: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Generate the face of each latent of (N, nz), enlarged if asked for."""
+    found = enlarging.draw(sampler, latents, config.times)
+    return zip(itertools.chain.from_iterable(found), latents, strict=True)
 
 
 def of_seeds(config: GenerateConfig, sampler: Sampler, move: Mover, seeds: Sequence[int]) -> Iterator[Drawn]:
@@ -348,7 +387,7 @@ def of_seeds(config: GenerateConfig, sampler: Sampler, move: Mover, seeds: Seque
     for start in range(0, len(seeds), sampling.BATCH):
         some = seeds[start : start + sampling.BATCH]
         latents = move(lambda of, some=some: of.latents(some, config.gen_mean, config.gen_std).cpu())
-        for seed, (pixels, latent) in zip(some, drawn(sampler, latents), strict=True):
+        for seed, (pixels, latent) in zip(some, drawn(config, sampler, latents), strict=True):
             yield Drawn(f"face-{seed:08d}", pixels, latent, seed)
 
 
@@ -367,7 +406,7 @@ def write_latents(
             )
         latents = recipes.neighbours(latents, config.gen_num, config.vary, config.gen_std)
         name, columns = "vary", None
-    made = (Drawn(f"{name}-{i:04d}", *one) for i, one in enumerate(drawn(sampler, latents)))
+    made = (Drawn(f"{name}-{i:04d}", *one) for i, one in enumerate(drawn(config, sampler, latents)))
     write(config, sampler, made, len(latents), columns)
 
 
@@ -379,11 +418,13 @@ def write(
     Each PNG carries its recipe.
     """
     shown: list[Drawn] = []
+    side = config.times * sampler.model.image_size + images.GAP
+    most = min(GRID, GRID_PIXELS // side**2)
     if config.outdir is None:  # only the grid is written
-        made, n = itertools.islice(made, GRID), min(n, GRID)
+        made, n = itertools.islice(made, most), min(n, most)
     for one in bar("generating", made, n):
         save_single(config, sampler, one)
-        if len(shown) < GRID:
+        if len(shown) < most:
             shown.append(one)
     pixels = np.stack([one.pixels for one in shown])
     seeds = [one.seed for one in shown if one.seed is not None]
@@ -479,6 +520,8 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
             sampler, has_rows = of_classes(config, sampler)
             if has_rows:
                 check(verb := "--class=FROM..TO", config, typed)
+        if config.enlarge is not None and (why := enlarging.why_not(sampler)):
+            print(why)
         try:
             VERBS[verb](config, sampler, mover(config, sampler))
         except OSError as error:

@@ -7,7 +7,7 @@ import io
 import math
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,10 @@ def to_pixels(images: Tensor) -> np.ndarray:
     return scaled.to(torch.uint8).permute(0, 2, 3, 1).cpu().contiguous().numpy()
 
 
-def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.ndarray:
+GAP = 2  # pixels between the pictures of a grid, and around it
+
+
+def grid(pixels: np.ndarray, columns: int | None = None, gap: int = GAP) -> np.ndarray:
     """Lay out pictures (N, H, W, C) uint8, colour or grey, in rows on white; by default as square as possible.
 
     Returns:
@@ -53,6 +56,14 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = 2) -> np.nda
         top, left = (i // columns) * (height + gap) + gap, (i % columns) * (width + gap) + gap
         sheet[top : top + height, left : left + width] = picture
     return sheet
+
+
+def cells(sheet: np.ndarray, size: int) -> np.ndarray:
+    """Take a grid (H, W, 3) uint8 of pictures of a size apart again: (rows, columns, size, size, 3)."""
+    rows, columns = ((side - GAP) // (size + GAP) for side in sheet.shape[:2])
+    inner = sheet[GAP : GAP + rows * (size + GAP), GAP : GAP + columns * (size + GAP)]
+    apart = inner.reshape(rows, size + GAP, columns, size + GAP, 3).swapaxes(1, 2)
+    return apart[:, :, :size, :size]
 
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # a picture twice as large is refused
@@ -108,11 +119,18 @@ def encoded(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int:
+def save_film(
+    previews: Sequence[Path],
+    path: Path,
+    seconds: float = 8.0,
+    times: int = 1,
+    enlarge: Callable[[np.ndarray], np.ndarray] = lambda sheet: sheet,
+) -> int:
     """Write a run's preview grids as a film in the format of the path's suffix; its last picture stays for a while.
 
-    WebP and GIF loop. Pictures larger than 800 pixels are scaled down. Pictures that cannot be read, or differ in size
-    from the last, are left out, and at most 60 are used, evenly spaced. The film takes `seconds` plus a pause.
+    WebP and GIF loop. Pictures that `enlarge`, which makes them `times` larger, leaves larger than 800 pixels times
+    `times` are scaled down. Pictures that cannot be read, or differ in size from the last, are left out, and at most 60
+    are used, evenly spaced. The film takes `seconds` plus a pause.
 
     Returns:
         The number of pictures.
@@ -123,8 +141,8 @@ def save_film(previews: Sequence[Path], path: Path, seconds: float = 8.0) -> int
     previews, frames = alike(previews), list[Image.Image]()
     for i in sorted({round(i) for i in np.linspace(0, len(previews) - 1, FRAMES)}) if previews else ():
         with contextlib.suppress(OSError):  # cut short by a power failure
-            frames.append(Image.fromarray(load_picture(previews[i])))
-            frames[-1].thumbnail((FRAME_SIZE, FRAME_SIZE), Image.Resampling.LANCZOS)
+            frames.append(Image.fromarray(enlarge(load_picture(previews[i]))))
+            frames[-1].thumbnail((times * FRAME_SIZE, times * FRAME_SIZE), Image.Resampling.LANCZOS)
     if not frames:
         raise OSError("none of its pictures can be read")
     n, each = len(frames), max(20, round(1000 * seconds / len(frames)))
@@ -150,9 +168,14 @@ def save_morph(faces: Sequence[np.ndarray], path: Path, fps: int) -> None:
 
 def enlarged(face: np.ndarray) -> np.ndarray:
     """Enlarge a face (S, S, C) uint8 by a whole factor, for people to see it well: (T, T, 3) uint8."""
-    picture = Image.fromarray(np.broadcast_to(face, (*face.shape[:2], 3)))
-    times = max(1, round(SEEN / max(picture.size)))
-    return np.asarray(picture.resize((times * picture.width, times * picture.height), Image.Resampling.LANCZOS))
+    return lanczos(np.broadcast_to(face, (*face.shape[:2], 3)), max(1, round(SEEN / max(face.shape))))
+
+
+def lanczos(face: np.ndarray, times: int) -> np.ndarray:
+    """Enlarge a face (S, S, C) uint8 a whole number of times, by Lanczos: (T, T, C) uint8."""
+    small = picture(face)
+    large = small.resize((times * small.width, times * small.height), Image.Resampling.LANCZOS)
+    return np.asarray(large).reshape(large.height, large.width, -1)
 
 
 def _write_film(pictures: Iterable[Image.Image], path: Path, milliseconds: list[int], rate: Fraction) -> None:

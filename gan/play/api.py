@@ -14,7 +14,7 @@ from gan import images
 from gan.data import faces as pictures
 from gan.device import choose_device
 from gan.images import Picture
-from gan.play import inversion, morph, recipes
+from gan.play import enlarging, inversion, morph, recipes
 from gan.play.inversion import Found
 from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
@@ -80,7 +80,14 @@ class Generator:
         return torch.cat(found)
 
     def sample(
-        self, n: int = 16, *, seed: int = 0, truncation: float = 1.0, classes: str = "", best_of: int | None = None
+        self,
+        n: int = 16,
+        *,
+        seed: int = 0,
+        truncation: float = 1.0,
+        classes: str = "",
+        best_of: int | None = None,
+        enlarge: int = 1,
     ) -> list[Picture]:
         """Generate faces, as `python generate.py` does.
 
@@ -90,22 +97,25 @@ class Generator:
             truncation: standard deviation of the latents; below 1, faces are cleaner but less varied.
             classes: the classes to generate, such as "hair:blue,eyes:red", if the generator was trained with classes.
             best_of: generate this many faces and return the n best, as `ranking.best` ranks them.
+            enlarge: how many times larger than trained, 1, 2 or 4; see `draw`.
 
         Returns:
             n Pillow images; use `tensors` to get tensors instead.
 
         Raises:
-            ConfigError: a class is unknown, `n` or `seed` is out of range, or `best_of` is less than `n`.
+            ConfigError: a class is unknown, `n` or `seed` is out of range, `best_of` is less than `n`, or `enlarge` is
+                none of these.
         """
-        return [images.picture(face) for face in self._sampled(n, seed, truncation, classes, best_of)]
+        return self._pictures(self._sampled(n, seed, truncation, classes, best_of), enlarge)
 
     def tensors(
         self, n: int = 16, *, seed: int = 0, truncation: float = 1.0, classes: str = "", best_of: int | None = None
     ) -> Tensor:
         """Return the faces of `sample` as a tensor: (n, C, S, S) in [-1, 1], float32, on the CPU, rounded to 8 bits."""
-        return images.to_tensor(torch.from_numpy(self._sampled(n, seed, truncation, classes, best_of)))
+        latents = self._sampled(n, seed, truncation, classes, best_of)
+        return images.to_tensor(torch.from_numpy(np.concatenate(list(self.sampler.draw(latents)))))
 
-    def _sampled(self, n: int, seed: int, truncation: float, classes: str, best_of: int | None) -> np.ndarray:
+    def _sampled(self, n: int, seed: int, truncation: float, classes: str, best_of: int | None) -> Tensor:
         if n < 1 or seed < 0:
             raise ConfigError(f"expected n of at least 1 and a seed from 0 on; got n {n}, seed {seed}")
         sampler, seeds = self.of_classes(classes).sampler, range(seed, seed + n)
@@ -113,7 +123,11 @@ class Generator:
             if best_of < n:
                 raise ConfigError(f"best_of must be at least n, {n}, which are chosen from it; got {best_of}")
             seeds, _ = ranking.best(sampler, range(seed, seed + best_of), n, 0.0, truncation)
-        return np.concatenate(list(sampler.draw(sampler.latents(seeds, 0.0, truncation).cpu())))
+        return sampler.latents(seeds, 0.0, truncation).cpu()
+
+    def _pictures(self, latents: Tensor, enlarge: int) -> list[Picture]:
+        found = enlarging.draw(self.sampler, latents, enlarge)
+        return [images.picture(face) for some in found for face in some]
 
     def of_classes(self, classes: str) -> Generator:
         """Return this generator restricted to classes such as "hair:blue"; an empty string lifts the restriction.
@@ -126,29 +140,35 @@ class Generator:
             raise ConfigError("--class=FROM..TO is for generate.py; name one class of a column")
         return Generator(self.sampler.of_classes(class_filter))
 
-    def draw(self, faces: Sequence[Face]) -> list[Picture]:
+    def draw(self, faces: Sequence[Face], enlarge: int = 1) -> list[Picture]:
         """Generate the given faces: seeds, PNG files or latents.
 
-        Raises:
-            ConfigError: as in `latents`.
-        """
-        found = self.sampler.draw(self.latents(faces))
-        return [images.picture(face) for some in found for face in some]
+        Args:
+            faces: the faces.
+            enlarge: how many times larger than trained, 1, 2 or 4. The network that comes with the program draws what
+                is missing; faces that do not look drawn are enlarged by Lanczos.
 
-    def morph(self, faces: Sequence[Face], seconds: float | None = None) -> list[Picture]:
+        Raises:
+            CheckpointError: the file of that network is missing or damaged.
+            ConfigError: as in `latents`, or `enlarge` is none of these.
+        """
+        return self._pictures(self.latents(faces), enlarge)
+
+    def morph(self, faces: Sequence[Face], seconds: float | None = None, enlarge: int = 1) -> list[Picture]:
         """Return the frames of a morph from face to face and back to the first, at an even pace.
 
         Args:
             faces: two or more seeds, PNG files or latents.
             seconds: length of the film, of 25 frames a second; None means two seconds per face.
+            enlarge: as in `draw`.
 
         Raises:
-            ConfigError: as in `latents`, or there are fewer than two faces.
+            ConfigError: as in `draw`, or there are fewer than two faces.
         """
         if len(faces) < 2:
             raise ConfigError(f"a film goes from face to face; give two or more, got {len(faces)}")
         frames = morph.frames_of(len(faces), seconds)
-        return self.draw(list(morph.evenly(self.sampler, self.latents(faces), frames).split(1)))
+        return self._pictures(morph.evenly(self.sampler, self.latents(faces), frames), enlarge)
 
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:
         """Find the generated face that is most similar to a picture (GAN inversion).

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 from config import ConfigError
 from gan import images
+from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
 FILMS = (".webp", ".gif", ".mp4")  # file suffixes of films; .mp4 needs the package av
@@ -30,20 +31,21 @@ def film(
     frames: int,
     path: Path,
     progress: Callable[[int], object] = lambda n: None,
+    times: int = 1,
 ) -> tuple[Tensor, list[np.ndarray]]:
     """Write a film that morphs through the faces of latents `points` (K, nz) and back to the first.
 
-    `path` must pass `check_film`. `progress` is called with the number of faces just generated,
-    `(FINER + 1) * frames` in all.
+    `path` must pass `check_film`. Faces are enlarged as `enlarging.draw` does. `progress` is called with the number of
+    faces just generated, `(FINER + 1) * frames` in all.
 
     Returns:
-        The latents (frames, nz) and the faces (S, S, C) uint8 of the frames.
+        The latents (frames, nz) and the faces (T, T, C) uint8 of the frames.
 
     Raises:
         ConfigError: the film cannot be written.
     """
     latents = evenly(sampler, points, frames, progress)
-    faces = [face for some in sampler.draw(latents, progress) for face in some]
+    faces = [face for some in enlarging.draw(sampler, latents, times, progress) for face in some]
     try:
         images.save_morph(faces, path, FPS)
     except OSError as error:

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from config import LABELS, ConfigError, UserError
 from gan import visitors
 from gan.device import enough_memory
-from gan.images import enlarged, grid, save_picture
+from gan.images import grid, save_picture
 from gan.play import morph
 from gan.play.directions import SLIDERS, Change
 from gan.play.studio import Face, Studio
@@ -225,7 +225,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[tuple[str, str]]:
             """Put faces on the wall, and return their files and captions."""
             captions = ["" if face.seed is None else str(face.seed) for face in faces]
-            shown = files(list(map(enlarged, studio.pixels(faces))), folder)
+            shown = files(studio.large(faces), folder)
             now.wall, now.columns = tuple(faces), columns
             return list(zip(shown, captions, strict=True))
 
@@ -235,7 +235,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             faces = studio.wall(name, seed, WALL, std, best, classes)
             options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
             options += [f"--gen_search_num={best}"] if best > WALL else []
-            return hang(now, faces), studio.command(name, *options)
+            return hang(now, faces), studio.command(faces[0], *options)
 
         @on_page
         def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: str) -> tuple[Any, ...]:
@@ -251,10 +251,10 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
         def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
             """Choose a face: reset the controls, and return the new values of the components in `chosen`."""
             ends = grid(studio.ends(one), 2 * len(SLIDERS))
-            shown = files([enlarged(studio.pixels([one], quick=True)[0]), ends], folder)
+            shown = files([*studio.large([one], quick=True), ends], folder)
             plain = [0 for _ in sliders] + [AS_IS for _ in colours]
             now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
-            return *shown, *plain, studio.command(one.generator, *(options or one.words))
+            return *shown, *plain, studio.command(one, *(options or one.words))
 
         @on_page
         def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
@@ -275,11 +275,11 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             if one.seed is not None and change:
                 known = one.sampler.classes.learned(wanted)
                 said = [*one.without(known).words, f"--change={change}"]
-            shown = files([enlarged(studio.pixels([moved], quick=True)[0])], folder)
+            shown = files(studio.large([moved], quick=True), folder)
             if now.chosen is not one:  # meanwhile another face was chosen, or this one anew
                 return gr.skip(), gr.skip()
             now.moved = moved
-            return *shown, studio.command(one.generator, *said)
+            return *shown, studio.command(one, *said)
 
         @on_page
         def on_reset(now: Session) -> tuple[Any, ...]:
@@ -290,7 +290,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             if len(now.pins) == PINS:
                 raise ConfigError(f"at most {PINS} faces can be pinned; remove the pins first")
             now.pins = (*now.pins, now.face)
-            shown = files([enlarged(studio.pixels([one], quick=True)[0]) for one in now.pins], folder)
+            shown = files([studio.large([one], quick=True)[0] for one in now.pins], folder)
             return [(one, str(i)) for i, one in enumerate(shown, 1)]
 
         def on_unpin(now: Session) -> list[Any]:
@@ -302,7 +302,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             one = now.face
             faces = studio.neighbours(one, WALL, share)
             options = [one.source, *one.drawn, f"--vary={share:g}", f"--nogen {WALL}"]
-            return hang(now, faces), studio.command(one.generator, *options)
+            return hang(now, faces), studio.command(one, *options)
 
         @on_page
         def on_mix(now: Session, text: str) -> tuple[Any, ...]:
@@ -315,7 +315,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             options = studio.film(points, seconds, path)
             options += [] if suffix == FILMS[0] else [f"--gen_img={path.name}"]
             shown = None if suffix == ".mp4" else str(path)
-            return shown, [str(path)], studio.command(points[0].generator, *options)
+            return shown, [str(path)], studio.command(points[0], *options)
 
         @on_page
         def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:

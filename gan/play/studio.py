@@ -16,7 +16,7 @@ from torch import Tensor
 from config import RELEASED, RUNS, CheckpointError, ConfigError
 from gan import checkpoint, images
 from gan.files import as_word
-from gan.play import directions, inversion, morph, recipes
+from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.directions import SLIDERS, Change, Directions
 from gan.play.recipes import Recipe
@@ -188,7 +188,7 @@ class Studio:
         if len(faces) < 2:
             raise ConfigError("a film goes from face to face; pin two or more")
         points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds)
-        morph.film(faces[0].sampler, points, frames, path)
+        morph.film(faces[0].sampler, points, frames, path, times=enlarging.times_for(faces[0].sampler))
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
@@ -210,23 +210,32 @@ class Studio:
         found = Generator(sampler).invert(path)
         return Face(name, playing(sampler), found.latent), found
 
-    def pixels(self, faces: Sequence[Face], quick: bool = False) -> np.ndarray:
-        """Return the pixels of faces of one generator, (N, S, S, C) uint8; with `quick`, rounding may differ."""
+    def pixels(self, faces: Sequence[Face], quick: bool = False, times: int = 1) -> np.ndarray:
+        """Return the pixels of faces of one generator, `times` larger, (N, T, T, C) uint8.
+
+        With `quick`, rounding may differ.
+        """
         sampler = dataclasses.replace(faces[0].sampler, batch=len(faces)) if quick else faces[0].sampler
-        return np.concatenate(list(sampler.draw(torch.cat([face.latent for face in faces]))))
+        return np.concatenate(list(enlarging.draw(sampler, torch.cat([face.latent for face in faces]), times)))
+
+    def large(self, faces: Sequence[Face], quick: bool = False) -> list[np.ndarray]:
+        """Return the faces of one generator as people see them well, (T, T, 3) uint8 each; `quick` as in `pixels`."""
+        return [images.enlarged(face) for face in self.pixels(faces, quick, enlarging.times_for(faces[0].sampler))]
 
     def save(self, faces: Sequence[Face], path: Path, columns: int | None = None) -> None:
-        """Write one face, or several as a grid, with their recipe, as `generate.py` does."""
-        pixels = self.pixels(faces)
+        """Write one face, or several as a grid, enlarged, with their recipe, as `generate.py` does."""
+        pixels = self.pixels(faces, times=enlarging.times_for(faces[0].sampler))
         known = [face.seed for face in faces if face.seed is not None]
         latents = torch.cat([face.latent for face in faces])
         recipe = Recipe(faces[0].sampler.digest, latents, columns, known if len(known) == len(faces) else ())
         images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels, columns), path, recipe.text())
 
-    def command(self, name: str, *words: str) -> str:
-        """Return the terminal command that generates the same."""
+    def command(self, face: Face, *words: str) -> str:
+        """Return the terminal command that generates the same with the generator of a face."""
+        name, times = face.generator, enlarging.times_for(face.sampler)
         of = [] if name == RELEASED_NAME else [f"--checkpoint={as_word(self.typed.get(name, RUNS / name))}"]
-        other = ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
+        other = [] if times == 1 else [f"--enlarge={times}"]
+        other += ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
         return " ".join(["python generate.py", *of, *words, *other])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from config import ConfigError
 from gan import latent
+from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
 OPSET = 20
@@ -24,26 +25,31 @@ NEEDED = "--to=onnx needs the packages onnx, onnxscript and onnxruntime; pip ins
 
 
 class Truncated(nn.Module):
-    """The exported module: a generator with truncation.
+    """The exported module: a generator with truncation, and the network that enlarges its faces if `times` is not 1.
 
-    It maps z (N, nz), standard normal, truncation (), and, if there are classes, codes (N, K) to faces (N, C, S, S)
+    It maps z (N, nz), standard normal, truncation (), and, if there are classes, codes (N, K) to faces (N, C, T, T)
     float32.
     """
 
-    def __init__(self, generator: nn.Module) -> None:
+    def __init__(self, generator: nn.Module, times: int) -> None:
         super().__init__()
-        self.generator = generator
+        self.generator, self.times = generator, times
+        self.enlarger = enlarging.load(torch.device("cpu")) if times != 1 else None
 
     def forward(self, z: Tensor, truncation: Tensor, codes: Tensor | None = None) -> Tensor:
         """Generate faces in [-1, 1]."""
-        return self.generator(z * truncation, codes)
+        faces = self.generator(z * truncation, codes)
+        return faces if self.enlarger is None else enlarging.at(self.enlarger, faces, self.times)
 
 
-def write(sampler: Sampler, path: Path) -> None:
+def write(sampler: Sampler, path: Path, times: int = 1) -> None:
     """Write a generator, which is on the CPU, for any number of latents, and check the ONNX model.
 
+    Its faces are `times` larger, see `enlarging.draw`.
+
     Raises:
-        ConfigError: a package is missing.
+        CheckpointError: the file of the network that enlarges is missing or damaged.
+        ConfigError: a package is missing, or this network does not know such faces.
         OSError: the file cannot be written.
     """
     try:
@@ -52,6 +58,8 @@ def write(sampler: Sampler, path: Path) -> None:
         import onnxscript  # noqa: F401 - needed by torch.onnx.export
     except ImportError as error:
         raise ConfigError(NEEDED) from error
+    if times != 1 and (why := enlarging.why_not(sampler)):
+        raise ConfigError(f"--enlarge: {why.partition(': enlarged')[0]}; leave it out")
     columns = len(sampler.classes.vocabulary)
     given: tuple[Tensor, ...] = (torch.zeros(2, sampler.model.nz), torch.ones(()))
     shapes: dict[str, object] = {"z": {0: torch.export.Dim("n")}, "truncation": {}}
@@ -62,7 +70,7 @@ def write(sampler: Sampler, path: Path) -> None:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # deprecation warnings from torch itself
         program = torch.onnx.export(
-            Truncated(sampler.generator).eval(),
+            Truncated(sampler.generator, times).eval(),
             given,
             input_names=list(shapes),
             output_names=["faces"],
@@ -71,7 +79,7 @@ def write(sampler: Sampler, path: Path) -> None:
         )
     assert program is not None
     made = program.model_proto
-    known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(sampler.model.image_size)}
+    known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(times * sampler.model.image_size)}
     known["vocabulary"] = json.dumps(sampler.classes.vocabulary)
     if columns:
         known |= {name: json.dumps(getattr(sampler.classes, name).tolist()) for name in ("rows", "counts")}
@@ -80,7 +88,7 @@ def write(sampler: Sampler, path: Path) -> None:
     path.write_bytes(made.SerializeToString())
 
 
-def compared(sampler: Sampler, path: Path) -> float:
+def compared(sampler: Sampler, path: Path, times: int = 1) -> float:
     """Compare an ONNX file with PyTorch on 64 faces, and return the largest absolute difference of any value.
 
     Raises:
@@ -98,7 +106,7 @@ def compared(sampler: Sampler, path: Path) -> float:
     if codes is not None:
         given["codes"] = codes.numpy()
     with torch.no_grad():
-        expected = sampler.generator(plain * 0.8, codes).numpy()
+        expected = Truncated(sampler.generator, times)(plain, torch.tensor(0.8), codes).numpy()
     furthest = float(np.abs(session.run(None, given)[0] - expected).max())
     if not furthest <= FARTHEST:
         raise ConfigError(

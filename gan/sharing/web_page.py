@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from config import ConfigError
-from gan import npm
+from gan import enlarger, npm
+from gan.enlarger import SLOPE, TIMES, Enlarger
 from gan.files import replacing
+from gan.play import enlarging
 from gan.quality.sampling import Sampler
 from model import QUICKER, Generator, GeneratorBlock, Modulation, NearestConv
 
@@ -50,10 +52,17 @@ class Weights:
 
     def add(self, tensor: Tensor) -> int:
         """Store a tensor and return its index."""
+        return self._add(tensor, 127)
+
+    def coarse(self, tensor: Tensor) -> int:
+        """Store a tensor as `add` does, but from -31 to 31, which compresses better, and return its index."""
+        return self._add(tensor, 31)
+
+    def _add(self, tensor: Tensor, most: int) -> int:
         array = tensor.detach().cpu().float().numpy()
         if array.ndim < 2:
             return self.put(array)
-        scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / 127
+        scales = np.maximum(np.abs(array).reshape(-1, array.shape[-1]).max(0), 1e-12) / most
         return self.put(np.rint(array / scales).astype(np.int8), self.put(scales))
 
     def put(self, array: np.ndarray, scale: int | None = None) -> int:
@@ -122,6 +131,31 @@ def _layers(layers: Iterable[nn.Module], add: Adder) -> list[Operation]:
     return done
 
 
+def enlarger_operations(network: Enlarger, add: Adder) -> list[Operation]:
+    """Translate the network that enlarges faces to operations of page.html, on maps (N, R, R, C)."""
+
+    def conv(layer: nn.Conv2d, slope: float = 1.0, shuffled: int = 1) -> Operation:
+        weight, bias = layer.weight.permute(2, 3, 1, 0), layer.bias
+        assert bias is not None
+        if shuffled > 1:  # depthToSpace expects the pixel before the channel
+            order = torch.arange(len(bias)).view(-1, shuffled**2).T.flatten()
+            weight, bias = weight[..., order], bias[order]
+        stride, pad = int(layer.stride[0]), int(cast(int, layer.padding[0]))
+        return {"op": "conv", "weight": add(weight), "bias": add(bias), "stride": stride, "pad": pad, "slope": slope}
+
+    def branch(*layers: Operation) -> Operation:
+        return {"op": "branch", "layers": list(layers)}
+
+    def block(one: enlarger.Block) -> Operation:
+        return branch(conv(one.conv1, SLOPE), conv(one.conv2))
+
+    bent = {"op": "relu", "slope": SLOPE}
+    inner = [block(cast(enlarger.Block, one)) for one in network.inner]
+    at_half = [conv(network.down, SLOPE), *inner, conv(network.up, shuffled=2), {"op": "shuffle", "factor": 2}]
+    added = [conv(network.first), block(network.before), branch(*at_half), block(network.after), bent]
+    return [*added, conv(network.last, shuffled=TIMES), {"op": "shuffle", "factor": TIMES}]
+
+
 def _affine(norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
     """Return the scale and the shift (C,) of a BatchNorm in eval mode; 1 and 0 if there is none."""
     if norm is None:
@@ -141,11 +175,14 @@ def write(sampler: Sampler, path: Path) -> None:
     """
     runtime = fetched()
     weights, generator = Weights(), cast(Generator, sampler.generator)
+    crisp = not enlarging.why_not(sampler)
     described = {
         "layers": operations(generator, weights.add),
+        "enlarger": enlarger_operations(enlarging.load(torch.device("cpu")), weights.coarse) if crisp else None,
         "embeddings": [weights.add(vectors * QUICKER) for vectors in generator.classes.parameters()],
         "nz": sampler.model.nz,
         "size": sampler.model.image_size,
+        "grey": sampler.model.channels == 1,
         "vocabulary": sampler.classes.vocabulary,
         "rows": sampler.classes.rows.tolist(),
         "counts": sampler.classes.counts.tolist(),

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from config import RELEASED, ConfigError, ModelConfig
 from gan.classes import NONE, Classes
 from gan.latent import latents
+from gan.play import enlarging
 from gan.quality import sampling
 from gan.quality.sampling import Sampler
 from gan.sharing import web_page
@@ -92,10 +93,12 @@ def small(model: ModelConfig) -> Sampler:
 
 def drawn(page: Page, seed: int, truncation: float = 1.0, asked: list[int] | None = None) -> np.ndarray:
     """A face as the page computes it, (S, S, 3)."""
-    values = page.evaluate(
-        "([seed, truncation, asked]) => faceOf(latentOf(seed, truncation, asked)).data",
-        [seed, truncation, asked or []],
-    )
+    return pixels_of(page, f"faceOf(latentOf({seed}, {truncation}, {asked or []}))")
+
+
+def pixels_of(page: Page, face: str) -> np.ndarray:
+    """The pixels of a face, an expression of the page, (S, S, 3)."""
+    values = page.evaluate(f"{face}.data")
     side = round((len(values) / 4) ** 0.5)
     return np.array(values).reshape(side, side, 4)[..., :3]
 
@@ -113,6 +116,16 @@ def test_the_released_generators_page_draws_what_pytorch_draws(released: tuple[P
     far = off(page, sampler, range(64))
     assert far.mean() <= 2
     assert np.percentile(far, 99) <= 8
+
+
+def test_faces_become_crisp_as_pytorch_enlarges_them(released: tuple[Page, Sampler]) -> None:
+    page, sampler = released
+    page.wait_for_function("wall.every(one => one.crisp)", timeout=PATIENCE)
+    assert page.evaluate("[...document.querySelectorAll('#wall canvas, #face')].every(one => one.width === 384)")
+    (expected,) = enlarging.draw(sampler, sampler.latents(range(4)), 4)
+    far = [np.abs(pixels_of(page, f"wall[{i}].face") - expected[i].astype(int)) for i in range(4)]
+    assert np.mean(far) <= 3
+    assert np.percentile(far, 99) <= 16
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -176,8 +189,7 @@ def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Calla
     before = drawn(page, 0)
     page.locator("#classes select").first.select_option("red")
     page.wait_for_function("wall.length === WALL")
-    assert np.array_equal(np.array(page.evaluate("wall[0].face.data")).reshape(32, 32, 4)[..., :3],
-                          drawn(page, 0, asked=[2, 0]))  # fmt: skip
+    assert np.array_equal(pixels_of(page, "wall[0].face"), drawn(page, 0, asked=[2, 0]))
     assert not np.array_equal(before, drawn(page, 0, asked=[2, 0]))
     page.close()
 
@@ -210,7 +222,7 @@ def test_its_parts_do_what_they_say(released: tuple[Page, Sampler], tmp_path: Pa
     assert download.value.suggested_filename == "face-00000005.png"
     download.value.save_as(tmp_path / "face.png")
     face = np.asarray(Image.open(tmp_path / "face.png").convert("RGB")).astype(int)
-    (expected,) = sampler.faces([5])
+    (expected,) = enlarging.draw(sampler, sampler.latents([5]), 4)
     assert np.abs(face - expected[0]).mean() <= 2
     page.locator("#morph").click()
     page.wait_for_function(
@@ -221,7 +233,7 @@ def test_its_parts_do_what_they_say(released: tuple[Page, Sampler], tmp_path: Pa
     with page.expect_download() as download:
         page.locator("#save-wall").click()
     download.value.save_as(tmp_path / "faces.png")
-    assert np.asarray(Image.open(tmp_path / "faces.png")).shape[:2] == (4 * 98 + 2, 4 * 98 + 2)
+    assert np.asarray(Image.open(tmp_path / "faces.png")).shape[:2] == (4 * 386 + 2, 4 * 386 + 2)
 
     expect(page.locator("#draw")).to_have_text("Draw")
     page.locator("#language").click()

@@ -215,13 +215,13 @@ def generate(tmp_path: Path, line: str, run_here: Callable[..., subprocess.Compl
 def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     page: Page, tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    assert command(page) == "python generate.py --seed=0 --nogen 24"
+    assert command(page) == "python generate.py --seed=0 --nogen 24 --enlarge=4"
     assert (
         saved(page, "#save-wall", tmp_path / "wall.png").read_bytes()
         == generate(tmp_path, command(page), run_here).read_bytes()
     )
     before = choose(page, 5)
-    assert command(page) == "python generate.py --seed=5 --nogen 1"
+    assert command(page) == "python generate.py --seed=5 --nogen 1 --enlarge=4"
     assert (
         saved(page, "#save-face", tmp_path / "face.png").read_bytes()
         == generate(tmp_path, command(page), run_here).read_bytes()
@@ -231,7 +231,7 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     assert lighter.mean() > before.mean() + 10
     blue = changed(page, "#face", lambda: pick(page, "hair", "blue"))
     assert not np.array_equal(blue, lighter)
-    assert command(page) == "python generate.py --seed=5 --nogen 1 --change=light:1,hair:blue"
+    assert command(page) == "python generate.py --seed=5 --nogen 1 --change=light:1,hair:blue --enlarge=4"
     mine = saved(page, "#save-face", tmp_path / "face.png")
     theirs = generate(tmp_path, command(page), run_here)
     assert np.array_equal(np.asarray(Image.open(mine)), np.asarray(Image.open(theirs)))
@@ -265,14 +265,14 @@ def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
     page.locator("#morph").click()
     film = page.locator("#film img")
     expect(film).to_be_visible()
-    assert command(page) == "python generate.py --morph=3,17 --seconds=1"
+    assert command(page) == "python generate.py --morph=3,17 --seconds=1 --enlarge=4"
     with urllib.request.urlopen(str(film.get_attribute("src"))) as answer:
         mine = answer.read()
     generate(tmp_path, command(page), run_here)
     assert mine == (tmp_path / "morph.webp").read_bytes()
     page.locator("#sum textarea, #sum input").first.fill("1 - 2")
     changed(page, "#face", page.locator("#mix").click)
-    assert command(page) == 'python generate.py --mix="3 - 17"'
+    assert command(page) == 'python generate.py --mix="3 - 17" --enlarge=4'
     page.locator("#unpin").click()
     page.wait_for_function("document.querySelectorAll('#pins img').length == 0")
     page.locator("#mix").click()
@@ -282,19 +282,19 @@ def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
 def test_neighbours_further_faces_and_the_best_hang_on_the_wall(page: Page) -> None:
     choose(page, 2)
     changed(page, "#wall", page.locator("#more").click)
-    assert command(page) == "python generate.py --seed=2 --vary=0.4 --nogen 24"
+    assert command(page) == "python generate.py --seed=2 --vary=0.4 --nogen 24 --enlarge=4"
     changed(page, "#wall", page.locator("#next").click)
-    assert command(page) == "python generate.py --seed=24 --nogen 24"
+    assert command(page) == "python generate.py --seed=24 --nogen 24 --enlarge=4"
     pick(page, "best", "128")
     changed(page, "#wall", page.locator("#draw").click)
-    assert command(page) == "python generate.py --seed=24 --nogen 24 --gen_search_num=128"
+    assert command(page) == "python generate.py --seed=24 --nogen 24 --gen_search_num=128 --enlarge=4"
 
 
 def test_an_own_picture_is_found_what_is_drawn_meanwhile_stays_and_a_broken_one_is_said(
     page: Page, tmp_path: Path
 ) -> None:
     target = saved(page, "#save-wall", tmp_path / "wall.png")
-    Image.open(target).crop((2, 2, 98, 98)).save(tmp_path / "own.png")
+    Image.open(target).crop((2, 2, 386, 386)).save(tmp_path / "own.png")
     upload(page, tmp_path / "own.png")
     expect(page.locator("#picture img")).to_be_visible()
     found = page.locator("#face img")
@@ -304,10 +304,10 @@ def test_an_own_picture_is_found_what_is_drawn_meanwhile_stays_and_a_broken_one_
     assert found.count() == 0  # it is still searched
     expect(found).to_be_visible()
     page.wait_for_function("document.querySelector('#command textarea').value.includes('--invert=PICTURE')")
-    assert command(page) == "python generate.py --invert=PICTURE"
+    assert command(page) == "python generate.py --invert=PICTURE --enlarge=4"
     assert shown(page, "#face").std() > 20
     choose(page, 0)
-    assert command(page) == "python generate.py --seed=24 --nogen 1"
+    assert command(page) == "python generate.py --seed=24 --nogen 1 --enlarge=4"
 
     (tmp_path / "broken.png").write_bytes((tmp_path / "own.png").read_bytes()[:900])
     upload(page, tmp_path / "broken.png")
@@ -338,16 +338,16 @@ def test_truncation_eyes_and_pins_are_as_the_command_line_makes_them(
 ) -> None:
     set_slider(page, "truncation", 0.7)
     changed(page, "#wall", page.locator("#draw").click)
-    assert command(page) == "python generate.py --seed=0 --nogen 24 --gen_std=0.7"
+    assert command(page) == "python generate.py --seed=0 --nogen 24 --gen_std=0.7 --enlarge=4"
     choose(page, 4)
     changed(page, "#face", lambda: pick(page, "eyes", "red"))
-    assert command(page) == "python generate.py --seed=4 --nogen 1 --gen_std=0.7 --change=eyes:red"
+    assert command(page) == "python generate.py --seed=4 --nogen 1 --gen_std=0.7 --change=eyes:red --enlarge=4"
     page.locator("#pin").click()
     page.wait_for_function("document.querySelectorAll('#pins img').length == 1")
     theirs = np.asarray(Image.open(generate(tmp_path, command(page), run_here)))
     mine = saved(page, "#save-pins", tmp_path / "pin.png")
     assert np.array_equal(np.asarray(Image.open(mine)), theirs)
-    assert generate(tmp_path, "--like=pin.png", run_here).read_bytes() == mine.read_bytes()
+    assert generate(tmp_path, "--like=pin.png --enlarge=4", run_here).read_bytes() == mine.read_bytes()
 
 
 def test_a_run_in_training_and_its_classes_are_at_hand(
@@ -384,11 +384,11 @@ def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: s
     mine, theirs = choose(page, 1), choose(other, 2)
     assert not np.array_equal(mine, theirs)
     assert (command(page), command(other)) == (
-        "python generate.py --seed=1 --nogen 1",
-        "python generate.py --seed=2 --nogen 1",
+        "python generate.py --seed=1 --nogen 1 --enlarge=4",
+        "python generate.py --seed=2 --nogen 1 --enlarge=4",
     )
     assert not np.array_equal(changed(page, "#face", lambda: set_slider(page, "turn", 1)), mine)
-    assert command(other) == "python generate.py --seed=2 --nogen 1"
+    assert command(other) == "python generate.py --seed=2 --nogen 1 --enlarge=4"
     other.close()
 
 
@@ -509,7 +509,7 @@ def call(address: str, target: str, data: list[object]) -> str:
 
 def test_what_is_sent_by_hand_reads_no_file_and_breaks_nothing(page: Page, address: str) -> None:
     sent = {"meta": {"_type": "gradio.FileData"}, "orig_name": "a.png"}
-    for path in ("/etc/hostname", str(ROOT / "docs/faces.png"), "../../etc/passwd"):
+    for path in ("/etc/hostname", str(ROOT / "docs/studio.png"), "../../etc/passwd"):
         said = call(address, "invert", [None, "released", {"path": path, **sent}])
         assert '"success":false' in said
         assert "root:" not in said

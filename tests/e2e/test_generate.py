@@ -17,7 +17,7 @@ import config
 import generate
 from gan import checkpoint
 from gan.images import to_tensor
-from gan.play import directions
+from gan.play import directions, enlarging
 from gan.quality import colours, eyes, sampling
 from gan.training import ema
 from model import Discriminator, Generator
@@ -200,6 +200,58 @@ def test_the_released_generator_draws_64_faces(tmp_path: Path, run_command: Comm
     assert len({hashlib.sha256(face.tobytes()).digest() for face in faces}) == 8
 
 
+def test_faces_are_enlarged_wherever_they_are_written_and_their_recipe_stays(tmp_path: Path, run_here: Command) -> None:
+    words = ["generate.py", "--nogpu", "--seed=5"]
+    for times, folder in ((None, "small"), (2, "two"), (4, "four")):
+        large = [] if times is None else [f"--enlarge={times}"]
+        made = run_here(*words, "--nogen=2", f"--outdir={folder}", f"--gen_img={folder}.png", *large)
+        assert made.returncode == 0, made.stderr
+        side = 96 * (times or 1)
+        assert pixels(tmp_path / f"{folder}.png").shape == (side + 4, 2 * (side + 2) + 2, 3)
+        assert np.array_equal(pixels(tmp_path / f"{folder}.png")[2:-2, 2 : side + 2],
+                              pixels(tmp_path / folder / "face-00000005.png"))  # fmt: skip
+        as_small = pixels(tmp_path / folder / "face-00000006.png").reshape(96, side // 96, 96, side // 96, 3)
+        far = as_small.mean((1, 3)) - pixels(tmp_path / "small" / "face-00000006.png")
+        assert np.abs(far).mean() < 12  # the same face, nowhere shifted
+    face = "four/face-00000005.png"
+    for asked in (f"--like={face}", f"--like={face} --vary=0 --nogen=1", "--seed=5 --nogen=1"):
+        again = run_here("generate.py", "--nogpu", "--enlarge=4", *asked.split())
+        assert again.returncode == 0, again.stderr
+        assert np.abs(pixels(tmp_path / "result.png").astype(int) - pixels(tmp_path / face)).max() <= 1
+    assert run_here("generate.py", "--nogpu", f"--like={face}").returncode == 0
+    assert np.array_equal(pixels(tmp_path / "result.png"), pixels(tmp_path / "small/face-00000005.png"))
+    film = run_here("generate.py", "--nogpu", f"--morph=5,{face}", "--seconds=0.2", "--enlarge=4", "--outdir=film")
+    assert film.returncode == 0, film.stderr
+    far = pixels(tmp_path / "film/morph-0000.png").astype(int) - pixels(tmp_path / face)
+    assert np.abs(far).mean() < 0.1  # its way is computed
+
+
+def test_what_the_enlarger_does_not_know_is_enlarged_by_lanczos_and_said(
+    small: Path, tmp_path: Path, run_here: Command
+) -> None:
+    result = run_here("generate.py", "--nogpu", f"--checkpoint={small}", "--nogen=1", "--enlarge=4")
+    assert result.returncode == 0, result.stderr
+    assert "the enlarger knows faces of 48 to 256 pixels; these have 32: enlarged by Lanczos instead" in result.stdout
+    assert pixels(tmp_path / "result.png").shape == (128, 128, 3)
+    wild = run_here("generate.py", "--nogpu", "--gen_std=9", "--nogen=1", "--enlarge=2")
+    assert "Lanczos" not in wild.stdout  # the generator counts, not a single face
+
+
+@pytest.mark.parametrize("kind", ["missing", "cut short", "another file"])
+def test_a_faulty_enlarger_is_one_line(
+    kind: str, tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "enlarger.pt"
+    if kind != "missing":
+        path.write_bytes(config.ENLARGER.read_bytes()[:1000] if kind == "cut short" else config.EYES.read_bytes())
+    monkeypatch.setattr(enlarging, "ENLARGER", path)
+    enlarging.load.cache_clear()
+    said = refused(run_here("generate.py", "--nogpu", "--nogen=1", "--enlarge=4"))
+    enlarging.load.cache_clear()
+    assert "enlarger.pt" in said
+    assert not (tmp_path / "result.png").exists()
+
+
 def test_a_checkpoint_from_a_gpu_loads_without_one(
     small: Path, tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +363,9 @@ def test_each_option_goes_with_something_and_each_thing_asked_for_is_a_function(
         (["--class=hair:blue..red", "--mix=1 + 2"], "--mix has no effect with --class=FROM..TO; leave it out"),
         (["--class=hair:blue..red", "--vary=0.3"], "--vary has no effect with --class=FROM..TO; leave it out"),
         (["--invert=none.png"], "none.png: cannot be read as a picture"),
+        (["--enlarge=3"], "--enlarge: must be one of 2, 4; got 3"),
+        (["--enlarge"], "--enlarge needs a value"),
+        (["--class", "--enlarge=2"], "--enlarge has no effect with --class without a name; leave it out"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_creates_nothing(

@@ -56,6 +56,11 @@ def test_a_run_that_has_collapsed_says_so_and_leaves_a_report_and_a_film(
         assert made.returncode == 0, made.stderr
         assert re.fullmatch(rf"\d+ pictures of the same latents, from first to last, in {name}\n", made.stdout)
         assert (tmp_path / name).stat().st_size > 1000
+    large = run_here("generate.py", f"--timelapse={run}", "--gen_img=large.webp", "--enlarge=2", "--nogpu")
+    assert large.returncode == 0, large.stderr
+    assert "these have 32: enlarged by Lanczos instead" in large.stdout
+    with Image.open(tmp_path / "large.webp") as film, Image.open(tmp_path / run / "timelapse.webp") as plain:
+        assert film.size == tuple(2 * (side - 2) - 2 * (side - 2) // 34 + 2 for side in plain.size)  # the gaps stay
     wrong = run_here("generate.py", f"--timelapse={run}", "--gen_img=film.png")
     assert wrong.returncode == 2
     assert "expected a film ending in .webp, .gif or .mp4; got 'film.png'" in wrong.stderr
@@ -72,3 +77,6 @@ def test_a_film_of_previews_that_lie_elsewhere(tmp_path: Path, run_here: Command
 
     assert made.stdout == f"2 pictures of the same latents, from first to last, in {Path('run/timelapse.webp')}\n"
     assert (tmp_path / "run" / "timelapse.webp").is_file()
+    refused = run_here("generate.py", "--timelapse=run", "--enlarge=4")
+    assert refused.returncode == 2
+    assert "not a grid of faces of 96 pixels, as the run's are; leave out --enlarge" in refused.stderr

@@ -17,6 +17,7 @@ import torch.distributed as dist
 import train
 from config import RELEASED, Precision, TrainConfig
 from gan import checkpoint, device
+from gan.play import enlarging
 from gan.presets import resolve
 from gan.quality import features, sampling
 from gan.training import ema, losses
@@ -135,6 +136,12 @@ def test_the_released_generator_draws_and_chooses_the_same_faces() -> None:
     usual = dataclasses.replace(other, batch=8, precision="bf16")
     assert np.abs(pixels[0] - np.concatenate(list(usual.faces(range(8))))).mean() < 1
     assert exact.best(range(16), 4) == one.best(range(16), 4)
+
+
+def test_faces_are_enlarged_alike() -> None:
+    faces = next(sampling.load(RELEASED, CPU).faces(range(2)))[:2]
+    here, there = (enlarging.enlarged(faces, 4, on, by_network=True).astype(int) for on in (CPU, GPU))
+    assert np.abs(here - there).mean() < 1  # the GPU computes in bf16
 
 
 @pytest.mark.parametrize("kind", ["faces", "imagenet"])

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from config import RELEASED
+from gan.images import to_pixels
 from gan.latent import latents
+from gan.play import enlarging
 from gan.quality import sampling
 from gan.sharing import onnx_file
 
@@ -43,6 +45,27 @@ def test_the_released_generators_file_draws_what_pytorch_draws(
         assert np.abs(found - expected).max() <= 1e-4
     one = {"z": z[:1].numpy(), "truncation": np.array(1, np.float32), "codes": codes[:1].numpy()}
     assert run(tmp_path / "made/faces.onnx", **one).shape == (1, 3, 96, 96)
+
+
+def test_faces_are_enlarged_where_the_enlarger_knows_them(
+    run_here: Callable[..., CompletedProcess[str]],
+    knowing_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_file, "CHECKED", 2)  # for time
+    result = run_here("export.py", "--to=onnx", "--enlarge=2")
+    assert result.returncode == 0, result.stderr
+    sampler = sampling.load(RELEASED, CPU)
+    given = {"z": latents([3], 100).numpy(), "truncation": np.array(1, np.float32), "codes": sampler.codes([3]).numpy()}
+    found = to_pixels(torch.from_numpy(run(tmp_path / "faces.onnx", **given)))
+    (expected,) = enlarging.draw(sampler, sampler.latents([3]), 2)
+    # The program enlarges faces that were rounded to 8 bits.
+    assert np.abs(found.astype(int) - expected).mean() < 1
+    refused = run_here("export.py", "--to=onnx", "--enlarge=4", f"--checkpoint={knowing_checkpoint}")
+    assert refused.returncode == 2
+    assert "--enlarge: the enlarger knows faces of 48 to 256 pixels; these have 32; leave it out" in refused.stderr
+    assert "--enlarge goes with --to=onnx" in run_here("export.py", "--enlarge=4").stderr
 
 
 def test_a_file_that_draws_other_faces_does_not_replace_a_good_one(

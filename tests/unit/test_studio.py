@@ -44,9 +44,8 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
 
 def test_every_checkpoint_is_at_hand_the_newest_first(studio: Studio) -> None:
     assert studio.names() == ["released", "new/latest.pt", "new/best.pt", "old/best.pt"]
-    assert studio.command("new/latest.pt", "--seed=3") == (
-        "python generate.py --checkpoint=checkpoints/new/latest.pt --seed=3"
-    )
+    (face,) = studio.wall("new/latest.pt", 3, 1, 1.0, 1, "")
+    assert studio.command(face, "--seed=3") == ("python generate.py --checkpoint=checkpoints/new/latest.pt --seed=3")
     for name in ("new/.latest.pt.7.pt", "../secret.pt", "/etc/passwd", ""):
         with pytest.raises(CheckpointError, match="no generator is called"):
             studio.sampler(name)
@@ -153,7 +152,7 @@ def test_a_face_whose_checkpoint_was_deleted_can_still_be_played_with(studio: St
     wall = studio.wall("old/best.pt", 5, 2, 1.0, 2, "")
     Path("checkpoints/old/best.pt").unlink()
     assert studio.pixels(studio.neighbours(wall[0], 3, 0.4)).shape == (3, 32, 32, 3)
-    assert studio.command("old/best.pt", "--seed=5").endswith("--checkpoint=checkpoints/old/best.pt --seed=5")
+    assert studio.command(wall[0], "--seed=5").endswith("--checkpoint=checkpoints/old/best.pt --seed=5")
 
 
 def test_a_colour_that_is_no_class_is_a_direction(studio: Studio, write_knowing: Callable[..., None]) -> None:
