@@ -46,7 +46,7 @@ RUN := demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
 	@echo
 	@echo "1/3  Sixty-four faces from the released generator, the best of 512, into result.png:"
-	.venv/bin/python generate.py --nogen 64 --gen_search_num=512
+	.venv/bin/python generate.py --nogen 64 --gen_search_num=512 --enlarge=4
 	@echo
 	@echo "2/3  A new generator learns for three minutes from synthetic faces. Watch it in your browser"
 	@echo "     at the address below; its samples are also in checkpoints/$(RUN)/samples."

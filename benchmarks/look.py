@@ -10,6 +10,8 @@ python -m benchmarks.look count --out=FOLDER FORM FORM
     Counts two filled forms, as Markdown. --pair=20 also adds them to benchmarks/looks.csv, which has every answer so
     far; in that case, name the generators by the first eight digits of their files' SHA-256.
 
+With --enlarge, all cells have 384 pixels, by the network of `generate.py --enlarge=4`.
+
 For the other question, which faces are real: `draw --real=100 --planted=0 --cells=100 NAME=CHECKPOINT`, and
 `count --taken`, whose --pair adds to benchmarks/taken.csv.
 The sheets show real faces if the folder's are real: do not publish them.
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
 
 from benchmarks import faults
@@ -34,6 +37,8 @@ from config import DataError
 from gan.data.faces import Pack, open_pack
 from gan.device import choose_device
 from gan.encoder import SIZE
+from gan.enlarger import TIMES
+from gan.play import enlarging
 from gan.quality import sampling
 
 SIDE, CELLS, EDGE, HEAD = 4, 16, 8, 20
@@ -67,6 +72,7 @@ def main() -> None:
     drawing.add_argument("--planted", type=int, help="faces with planted faults; by default a tenth of the samples")
     drawing.add_argument("--faint", default="", help="numbers of planted faults to leave out, with commas")
     drawing.add_argument("--seed", type=int, default=0, help="of the choice among real faces, and of the order")
+    drawing.add_argument("--enlarge", action="store_true", help="show the cells as the network enlarges them")
     drawing.set_defaults(do=draw)
     counting = verbs.add_parser("count")
     counting.add_argument("forms", nargs="+", type=Path)
@@ -103,7 +109,10 @@ def draw(options: argparse.Namespace) -> None:
     key = dict[str, dict[str, str]]()
     for number, start in enumerate(range(0, len(order), CELLS), 1):
         some = [cells[index] for index in order[start : start + CELLS]]
-        save(sheet([face for *_, face in some]), options.out / "sheets" / f"sheet-{number:03d}.png")
+        save(
+            sheet([face for *_, face in some], enlarge=options.enlarge),
+            options.out / "sheets" / f"sheet-{number:03d}.png",
+        )
         key |= {f"{number:03d}-{place:02d}": {"is": kind, "which": of} for place, (kind, of, _) in enumerate(some, 1)}
     (options.out / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
     with open(options.out / "form.csv", "w", encoding="utf-8", newline="") as file:
@@ -129,15 +138,18 @@ def plant(
     return [cell for number, cell in enumerate(found, 1) if number not in faint]
 
 
-def sheet(faces: list[np.ndarray], before: int = 0) -> Image.Image:
-    """Draw up to 16 faces, enlarged and numbered from `before` + 1."""
-    step = ENLARGED + EDGE
+def sheet(faces: list[np.ndarray], before: int = 0, enlarge: bool = False) -> Image.Image:
+    """Draw up to 16 faces, enlarged and numbered from `before` + 1; with `enlarge` by the network."""
+    side = TIMES * SIZE if enlarge else ENLARGED
+    step = side + EDGE
     picture = Image.new("RGB", (SIDE * step + EDGE, SIDE * (step + HEAD) + EDGE), "white")
     pen = ImageDraw.Draw(picture)
     for number, face in enumerate(faces):
         left, top = number % SIDE * step + EDGE, number // SIDE * (step + HEAD) + EDGE
         pen.text((left, top), str(before + number + 1), "black", font_size=16)
-        enlarged = Image.fromarray(face).resize((ENLARGED, ENLARGED), Image.Resampling.BICUBIC)
+        if enlarge:
+            (face,) = enlarging.enlarged(face[None], TIMES, torch.device("cpu"), by_network=True)
+        enlarged = Image.fromarray(face).resize((side, side), Image.Resampling.BICUBIC)
         picture.paste(enlarged, (left, top + HEAD))
     return picture
 
