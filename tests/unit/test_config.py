@@ -183,7 +183,8 @@ def test_both_ends_of_every_limit_are_allowed(config_type: Any, limits: dict[str
 def test_every_number_has_limits(config_type: Any, limits: dict[str, tuple[float, float]]) -> None:
     options = options_of(config_type)
     numbers = {f.name for f in dataclasses.fields(config_type) if re.search(r"\b(int|float)\b", str(f.type))}
-    assert numbers & options.keys() - {"image_size", "channels"} == set(limits)
+    chosen = {"channels", *(name for name, said in options.items() if said.choices)}
+    assert numbers & options.keys() - chosen == set(limits)
 
 
 @pytest.mark.parametrize("size", [0, 95, 97, 512, -96])
@@ -191,6 +192,13 @@ def test_image_size_is_one_of_a_few(size: int) -> None:
     assert refusal(TrainConfig, image_size=size) == (
         f"--image_size: must be one of 32, 48, 64, 96, 128, 192, 256; got {size}"
     )
+
+
+@pytest.mark.parametrize("times", [-2, 0, 1, 3, 8])
+def test_faces_are_enlarged_two_or_four_times(times: int) -> None:
+    for config_type, others in ((GenerateConfig, {}), (ExportConfig, {"to": "onnx"})):
+        assert refusal(config_type, enlarge=times, **others) == f"--enlarge: must be one of 2, 4; got {times}"
+        assert resolve(config_type, {"enlarge": 4, **others}).enlarge == 4
 
 
 def test_every_listed_image_size_is_allowed() -> None:

@@ -48,7 +48,7 @@ def test_eyes_are_looked_for_where_they_are_on_either_side(synthetic_faces: np.n
 
 
 def options(**others: object) -> argparse.Namespace:
-    defaults = {"generators": [], "cells": 10, "real": 5, "planted": 8, "faint": "", "seed": 0}
+    defaults = {"generators": [], "cells": 10, "real": 5, "planted": 8, "faint": "", "seed": 0, "enlarge": False}
     return argparse.Namespace(**{**defaults, **others})
 
 
@@ -184,3 +184,13 @@ def test_a_folder_of_pictures_is_taken_in_the_order_of_names(
         path.unlink()
     with pytest.raises(DataError, match="peer: expected 10 pictures or more; found 9"):
         look.draw(options(data_path=Path("faces"), out=Path("out"), generators=["peer=peer"], real=0, planted=0))
+
+
+def test_cells_are_enlarged_where_that_is_asked_for(synthetic_faces: np.ndarray) -> None:
+    faces = list(synthetic_faces[:2])
+    large, usual = look.sheet(faces, enlarge=True), look.sheet(faces)
+    assert large.width == 4 * (384 + look.EDGE) + look.EDGE
+    cell = np.asarray(large)[look.EDGE + look.HEAD :][:384, look.EDGE :][:, :384].astype(int)
+    small = cell.reshape(96, 4, 96, 4, 3).mean((1, 3))
+    assert np.abs(small - faces[0]).mean() < 12
+    assert usual.width == 4 * (192 + look.EDGE) + look.EDGE
