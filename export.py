@@ -55,7 +55,7 @@ class ExportConfig:
         if self.push is not None and self.to != "safetensors":
             raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
         if self.enlarge is not None and self.to != "onnx":
-            raise ConfigError(f"--enlarge goes with --to=onnx; got --to={self.to}")
+            raise ConfigError(f"--enlarge goes with --to=onnx; got --to={self.to}; leave it out")
         if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
             raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
 
