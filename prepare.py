@@ -20,8 +20,8 @@ import numpy as np
 from tqdm import tqdm
 
 from config import COLOURS, ConfigError, DataError
-from gan.command_line import command_line, log
-from gan.data import cleaning, cleaning_report, listing
+from gan.command_line import BARE, command_line, log
+from gan.data import cleaning, cleaning_report, detection, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
 from gan.data.faces import RESERVE
 from gan.data.labels import FILE
@@ -36,8 +36,11 @@ LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that
 def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     """Run `python prepare.py`: inspect pictures, select and crop faces, and write the report."""
     if "margin" in typed and config.detect is None:
-        raise ConfigError("--margin is for --detect; leave it out, or give --detect=FILE")
+        raise ConfigError("--margin is for --detect; leave it out, or add --detect")
     check(config)
+    if config.detect is not None:
+        cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
+        config = dataclasses.replace(config, detect=cascade)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
@@ -92,7 +95,7 @@ def prepared(
 
 
 def check(config: PrepareConfig) -> None:
-    """Check that the user's files are safe, the outputs can be written, and the cascade works.
+    """Check that the user's files are safe and the outputs can be written.
 
     Raises:
         DataError: a check failed.
@@ -127,8 +130,6 @@ def check(config: PrepareConfig) -> None:
             raise DataError(f"{option}={path} cannot be written: {folder} is not a writable folder; give another place")
     if config.labels and not COLOURS.is_file():
         raise DataError(f"{COLOURS}: no such file; it guesses labels; fetch it again with git checkout -- checkpoints")
-    if config.detect is not None:
-        cleaning.check_cascade(config.detect)
 
 
 def check_own(folder: Path, called: Path) -> None:
@@ -340,9 +341,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     log(f"{kept:7,} {done}; {config.report} shows what was found")
     if kept and not config.dry_run:
         if config.detect is None and not config.centre:
-            log(
-                "        whole pictures were copied; if they are not cut-out faces yet: --detect=FILE, see docs/data.md"
-            )
+            log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
         log(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
 
 

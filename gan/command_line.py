@@ -29,7 +29,7 @@ from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, optio
 from gan.files import printable
 from gan.presets import PRESETS, resolve
 
-MAY_BE_BARE = frozenset({"resume", "classes"})  # fields that are not bool and are still valid without a value
+MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
 BARE = "True"  # their value in that case: `--resume` is `--resume=True`
 INSTEAD = "write options as --name=value and quote a value that holds spaces"
 INSTEAD_OF_WORDS = {

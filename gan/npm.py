@@ -7,26 +7,19 @@ given in its list; other content is discarded.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import shutil
-import ssl
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-import certifi
-import platformdirs
-
-from gan.files import replacing
+from gan import downloads
 
 CDN = "https://unpkg.com"
 CDN_SECONDS = 60.0  # no request starts later than this; a request fails after 5 seconds without an answer
@@ -48,15 +41,9 @@ def listed(text: str) -> tuple[Asset, ...]:
     return tuple(Asset(*line.split()) for line in text.strip().splitlines())
 
 
-def cache(name: str) -> Path:
-    """Return the folder of a page's files in the user's cache; it may not exist."""
-    return platformdirs.user_cache_path("animegan", appauthor=False) / name
-
-
 def missing(assets: Sequence[Asset], folder: Path) -> list[Asset]:
     """Return the files that a folder lacks or has with other content."""
-    places = ((asset, folder / asset.place) for asset in assets)
-    return [asset for asset, place in places if not (place.is_file() and _is_good(asset, place.read_bytes()))]
+    return [asset for asset in assets if not downloads.has(folder / asset.place, asset.sha256)]
 
 
 def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
@@ -66,19 +53,12 @@ def from_cdn(assets: Sequence[Asset], folder: Path) -> bool:
         OSError: the folder cannot be written.
     """
     until = time.monotonic() + CDN_SECONDS
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())  # python.org's Python for macOS has no CA certificates at first
 
     def fetch(asset: Asset) -> bool:
         if time.monotonic() > until:
             return False
-        try:
-            address = f"{CDN}/{asset.package}@{asset.version}/{asset.file}"
-            with urllib.request.urlopen(address, timeout=5, context=context) as answer:
-                content = answer.read()
-        except (OSError, HTTPException):
-            return False
-        return _keep(asset, folder, content)
+        address = f"{CDN}/{asset.package}@{asset.version}/{asset.file}"
+        return downloads.fetch(address, folder / asset.place, asset.sha256)
 
     wanted = missing(assets, folder)
     if not all(map(fetch, wanted[:1])):  # the first alone: without the internet there is only one wait
@@ -124,7 +104,7 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
             content = b""
             with contextlib.suppress(KeyError, tarfile.TarError), tarfile.open(Path(temporary) / name) as archive:
                 content = member.read() if (member := archive.extractfile(f"package/{asset.file}")) else b""
-            if not _keep(asset, folder, content):
+            if not downloads.keep(content, folder / asset.place, asset.sha256):
                 raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
 
 
@@ -139,16 +119,3 @@ def _npm() -> list[str] | None:
     node = root / ("node.exe" if sys.platform == "win32" else "bin/node")
     words = [node, root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
     return [str(word) for word in words] if all(word.is_file() for word in words) else None
-
-
-def _keep(asset: Asset, folder: Path, content: bytes) -> bool:
-    """Write a file into the folder if its digest is right; return whether it was."""
-    if not _is_good(asset, content):
-        return False
-    with replacing(folder / asset.place) as temporary:
-        temporary.write_bytes(content)
-    return True
-
-
-def _is_good(asset: Asset, content: bytes) -> bool:
-    return hashlib.sha256(content).hexdigest() == asset.sha256

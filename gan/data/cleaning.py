@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import io
 import os
@@ -25,7 +24,8 @@ import numpy as np
 from PIL import Image
 
 from config import LABELS, ConfigError, DataError, check_numbers, option
-from gan.data import listing
+from gan.data import detection, listing
+from gan.data.detection import Box
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, orientation, reason, source, square, upright
 from gan.files import printable
 
@@ -90,14 +90,22 @@ class PrepareConfig:
     )
     centre: bool = option(False, "cut out the centre square; else whole pictures are copied as they are.")
     detect: Path | None = option(
-        None, "cut out the faces that this OpenCV cascade detects, into a file each; needs requirements-extra.txt."
+        None,
+        "find faces and cut them out, into a file each: without a value anime faces, or what an OpenCV cascade "
+        "detects; needs requirements-extra.txt.",
     )
     label: str = option(
         "",
         f"guess labels of anime faces, {' and '.join(LABELS)}, separated by commas, and write labels.csv beside them; "
         "doubtful ones stay empty.",
     )
-    margin: float = option(0.3, "margin on each side of a detected face, as a share of its size.", ge=0, le=2)
+    margin: float = option(
+        0.03,
+        "margin on each side of a detected face, as a share of its size; by default as tight as the faces that the "
+        "released generator knows.",
+        ge=0,
+        le=2,
+    )
     report: Path = option(
         Path("report.html"),
         "the page to write; all findings and files go beside it, with .json in place of its ending.",
@@ -107,7 +115,8 @@ class PrepareConfig:
     def __post_init__(self) -> None:
         check_numbers(self)
         if not self.sources:
-            raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER")
+            more = "" if self.detect is None else " --detect"
+            raise ConfigError(f"nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER{more}")
         for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
             if kind not in KEEPABLE:
                 raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
@@ -164,7 +173,7 @@ class Candidate:
     kind: str = ""  # a key of `KINDS`; empty if nothing is wrong
     why: str = ""  # details, or the picture that it duplicates
     size: tuple[int, int] = (0, 0)  # width and height of the crop in pixels
-    box: tuple[int, int, int, int] | None = None  # left, top, right, bottom in the upright picture; None is all of it
+    box: Box | None = None  # in the upright picture; None is all of it
     digest: bytes = b""  # of its pixels; empty if it could not be read
     hashes: tuple[int, int] = (0, 0)  # perceptual hashes of the crop and of its mirror image
     brightness: bytes = b""  # at 16x16 pixels, standardised, float16
@@ -257,17 +266,18 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         if orientation(image) in (5, 6, 7, 8):  # with a quarter turn
             width, height = height, width
         shown = upright(image).convert("RGB")
-    whole = square((width, height)) if config.centre else None
-    boxes = [whole] if config.detect is None else _faces(shown, config.detect, config.margin, config.min_size)
+    boxes = [Box(*square((width, height))) if config.centre else None]
+    if config.detect is not None:
+        boxes = detection.faces(shown, config.detect, config.margin, config.min_size)
     if not boxes:
         yield Candidate(picture, "faceless", "", (width, height)), b""
     for box in boxes:
         part, size = shown, (width, height)
         if box is not None:  # in pixels of the full picture; a large JPEG may have been decoded at a smaller size
             across, down = shown.width / width, shown.height / height
-            left, right = round(box[0] * across), round(box[2] * across)
-            part = shown.crop((left, round(box[1] * down), right, round(box[3] * down)))
-            size = box[2] - box[0], box[3] - box[1]
+            left, right = round(box.left * across), round(box.right * across)
+            part = detection.cut(shown, (left, round(box.top * down), right, round(box.bottom * down), box.angle))
+            size = box.right - box.left, box.bottom - box.top
         small = part.resize((SIZE, SIZE), Image.Resampling.BOX, reducing_gap=2)
         array, grey = np.asarray(small), small.convert("L")
         faults = _faults(array, size, (width, height), config)
@@ -323,56 +333,6 @@ def _lost(array: np.ndarray) -> float:
 
 def _hash(grey: Image.Image) -> int:
     return int(str(imagehash.phash(grey)), 16)
-
-
-def check_cascade(path: Path) -> None:
-    """Check that faces can be detected.
-
-    Raises:
-        DataError: OpenCV is not installed, or the file is not a cascade.
-    """
-    where = (
-        "for anime faces there is lbpcascade_animeface.xml of github.com/nagadomi/lbpcascade_animeface; for people "
-        "those that come with OpenCV, in the folder that python -c 'import cv2; print(cv2.data.haarcascades)' names"
-    )
-    try:
-        import cv2
-    except ImportError as error:
-        raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
-    if not path.is_file():
-        raise DataError(f"--detect={path} does not exist; {where}")
-    with contextlib.suppress(cv2.error, SystemError, OSError, ValueError):
-        if not _detector(str(path)).empty():
-            return
-    raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {where}")
-
-
-@functools.lru_cache(maxsize=1)
-def _detector(path: str) -> Any:
-    import cv2
-
-    detector = cv2.CascadeClassifier(path)
-    if detector.empty():  # perhaps only because OpenCV on Windows cannot open paths with foreign characters
-        text = Path(path).read_text(encoding="utf-8")
-        file = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
-        detector.read(file.getFirstTopLevelNode())
-    return detector
-
-
-def _faces(image: Image.Image, cascade: Path, margin: float, min_size: int) -> list[tuple[int, int, int, int]]:
-    """Return the boxes of the faces that the cascade detects, with margins, inside the picture, from left to right."""
-    import cv2
-
-    grey = cv2.equalizeHist(np.asarray(image.convert("L")))
-    least = max(1, round(min_size / (1 + 2 * margin)))
-    boxes = _detector(str(cascade)).detectMultiScale(grey, 1.1, 5, minSize=(least, least))
-    found = []
-    for x, y, width, height in sorted(tuple(int(edge) for edge in box) for box in boxes):
-        side = min(round(max(width, height) * (1 + 2 * margin)), *image.size)
-        left = min(max(0, x + (width - side) // 2), image.width - side)
-        top = min(max(0, y + (height - side) // 2), image.height - side)
-        found.append((left, top, left + side, top + side))
-    return found
 
 
 def mark_duplicates(candidates: Sequence[Candidate]) -> None:
@@ -467,7 +427,7 @@ def content(face: Candidate) -> bytes:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             shown = upright(image).convert("RGB")
     made = io.BytesIO()
-    shown.crop(face.box).save(made, "PNG", compress_level=1)
+    detection.cut(shown, face.box).save(made, "PNG", compress_level=1)
     return made.getvalue()
 
 

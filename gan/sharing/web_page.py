@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from config import ConfigError
-from gan import enlarger, npm
+from gan import downloads, enlarger, npm
 from gan.enlarger import SLOPE, TIMES, Enlarger
 from gan.files import replacing
 from gan.play import enlarging
@@ -209,7 +209,7 @@ def fetched() -> Path:
     Raises:
         ConfigError: TensorFlow.js is not in the cache and cannot be fetched.
     """
-    folder = npm.cache("web-page")
+    folder = downloads.cache("web-page")
     try:
         npm.fetch(RUNTIME, folder)
     except OSError as error:

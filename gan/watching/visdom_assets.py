@@ -6,7 +6,7 @@ import filecmp
 import shutil
 from pathlib import Path
 
-from gan import npm
+from gan import downloads, npm
 from gan.files import replacing
 
 MARK = "animegan"  # name of a file that identifies visdom servers started by this program
@@ -41,7 +41,7 @@ mathjax 2.7.5 jax/output/SVG/config.js js/mathjax/2.7.5/jax/output/SVG/config.js
 
 def folder() -> Path:
     """Return the folder of the files in the user's cache; it may not exist."""
-    return npm.cache("visdom-page")
+    return downloads.cache("visdom-page")
 
 
 def page(own: Path) -> Path:

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
-from gan.data import cleaning, synthetic
+from gan.data import cleaning, detection, synthetic
 from gan.data.cleaning import KEEPABLE, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         assert digest in originals  # copied as they are
     assert json.loads((out / "manifest.json").read_text()) == report["manifest"]
     assert "python train.py --data_path=faces" in done.stdout
-    assert "whole pictures were copied; if they are not cut-out faces yet: --detect=FILE" in done.stdout
+    assert "whole pictures were copied; if they are not cut-out faces yet: --detect, see" in done.stdout
 
 
 class Tags(HTMLParser):
@@ -393,7 +393,7 @@ def test_a_large_jpeg_nearly_square_is_cut_inside_itself(
     (row,) = report_of(tmp_path)["manifest"]
     side = min(size)
     width, height = size if turn == 1 else size[::-1]
-    assert row["box"] == [(width - side) // 2, (height - side) // 2, (width + side) // 2, (height + side) // 2]
+    assert row["box"] == [(width - side) // 2, (height - side) // 2, (width + side) // 2, (height + side) // 2, 0]
     assert (row["width"], row["height"]) == (side, side)
 
 
@@ -578,12 +578,12 @@ def test_a_cascade_that_opencv_cannot_open_by_its_name_is_read_for_it(
     path.write_text(CASCADE)
     classifier = cv2.CascadeClassifier  # on Windows it is empty then
     monkeypatch.setattr(cv2, "CascadeClassifier", lambda *name: classifier())
-    cleaning._detector.cache_clear()
-    cleaning.check_cascade(path)
+    detection.detector.cache_clear()
+    assert detection.cascade(path) == path
     pixels = np.zeros((40, 40), np.uint8)
     pixels[10:30, 10:30] = 255
-    assert len(cleaning._detector(str(path)).detectMultiScale(pixels, 1.1, 0))
-    cleaning._detector.cache_clear()
+    assert len(detection.detector(path).detectMultiScale(pixels, 1.1, 0))
+    detection.detector.cache_clear()
 
 
 def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_here: Command) -> None:
@@ -609,8 +609,9 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
     assert report["found"]["faceless"] == 1
     boxes = [row["box"] for row in report["manifest"]]
     assert len(boxes) == 2
-    for (left, top, right, bottom), x in zip(boxes, (140, 440), strict=True):
+    for (left, top, right, bottom, angle), x in zip(boxes, (140, 440), strict=True):
         assert right - left == bottom - top >= 100
+        assert angle == 0
         assert left < x < right
         assert top < 150 < bottom
     for row in report["manifest"]:
@@ -644,10 +645,13 @@ def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> 
         (["pile/blue", "--out=pile"], "--out=pile is, or contains, the source pile/blue"),
         (["pile", "--out=pile/blue/0.png"], "is a file; expected a folder"),
         (["pile", "--keep=grey,unreadable"], "--keep: expected some of small, narrow"),
-        (["pile", "--detect"], "--detect needs a value: --detect=PATH"),
+        (
+            ["--detect", "pile"],
+            "nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER --detect",
+        ),
         (["pile", "--detect=x.xml", "--centre"], "--detect and --centre both say what to cut"),
-        (["pile", "--margin=0.5"], "--margin is for --detect; leave it out, or give --detect=FILE"),
-        (["pile", "--detect=gone.xml"], "gone.xml does not exist; for anime faces there is"),
+        (["pile", "--margin=0.5"], "--margin is for --detect; leave it out, or add --detect"),
+        (["pile", "--detect=gone.xml"], "gone.xml does not exist; for people there are"),
         (["pile", "--detect=pile/blue/0.png"], "is not a cascade that OpenCV can read"),
         (["pile", "--report=pile/blue/report.html"], "pile/blue/report.html would lie in a source"),
         (["pile", "--report=mine.html"], "mine.html exists and is not a report of prepare.py"),

@@ -22,9 +22,16 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.spl
 OWNERS = {
     "fire": {"gan.command_line"},
     "visdom": {"gan.watching.visdom_page"},
-    "PIL": {"gan.images", "gan.data.pictures", "gan.data.faces", "gan.data.synthetic", "gan.data.cleaning"},
+    "PIL": {
+        "gan.images",
+        "gan.data.pictures",
+        "gan.data.faces",
+        "gan.data.synthetic",
+        "gan.data.cleaning",
+        "gan.data.detection",
+    },
     "imagehash": {"gan.data.cleaning"},
-    "cv2": {"gan.data.cleaning"},
+    "cv2": {"gan.data.detection"},
     "matplotlib": {"gan.quality.report", "gan.watching.run_report"},
     "jinja2": {"gan.data.cleaning_report", "gan.watching.run_report"},
     "av": {"gan.images"},
@@ -46,6 +53,7 @@ WITHOUT_TORCH = {
     "gan.data.listing",
     "gan.data.faces",
     "gan.data.cleaning",
+    "gan.data.detection",
 }
 
 

@@ -1,0 +1,156 @@
+"""Detection of faces in uncut pictures, with a cascade (Viola and Jones 2001) that OpenCV runs, and cutting them out.
+
+This module does not import torch: every process that reads pictures imports it and must start fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from config import DataError
+
+ANIME = "lbpcascade_animeface"  # of nagadomi; MIT
+SHA256 = "9376d30ac38db6bda2a68b88b3b76bbd7e6aa33af47f7f5c76bc88ca75f1ce30"
+COMMIT = "4433ab1ae1166ea75acfe99eb0f18709dac329a0"
+ADDRESSES = (
+    f"https://cdn.jsdelivr.net/gh/nagadomi/{ANIME}@{COMMIT}/{ANIME}.xml",
+    f"https://raw.githubusercontent.com/nagadomi/{ANIME}/{COMMIT}/{ANIME}.xml",
+)
+PEOPLE = (
+    "for people there are cascades in the folder that python -c 'import cv2; print(cv2.data.haarcascades)' names, for "
+    "anime faces --detect alone is enough"
+)
+
+# Recall and precision by angle: docs/evaluation.md#cutting-out.
+TURNED = (-30, 30, -60, 60)  # degrees by which a picture is turned to find the faces that are tilted
+VOTES, TURNED_VOTES = 5, 8  # fewest of the cascade's overlapping hits that are a face
+MOST_TURNED = 1_500_000  # pixels of the pictures that are turned; larger ones are made smaller first
+SMALLEST = 0.6  # smallest faces that are looked for, as a share of the smallest ones wanted
+
+
+class Box(NamedTuple):
+    """A square that may reach over the picture's border, and by how many degrees to turn it to the left, upright."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+    angle: int = 0
+
+
+def cascade(given: Path | None) -> Path:
+    """Return the file of a cascade, the given one or that of anime faces, which is fetched once into the user's cache.
+
+    Raises:
+        DataError: OpenCV is not installed, or the file is not there, cannot be fetched, or is not a cascade.
+    """
+    try:
+        import cv2
+    except ImportError as error:
+        raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
+    path = given or _of_anime()
+    if not path.is_file():
+        raise DataError(f"--detect={path} does not exist; {PEOPLE}")
+    with contextlib.suppress(cv2.error, SystemError, OSError, ValueError):
+        if not detector(path).empty():
+            return path
+    raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {PEOPLE}")
+
+
+def _of_anime() -> Path:
+    from gan import downloads  # here, because it takes a moment
+
+    path = downloads.cache("cascades") / f"{ANIME}.xml"
+    try:
+        if downloads.has(path, SHA256) or any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
+            return path
+        put = f"put it at {path}"
+    except OSError as error:
+        put = f"make {path} writable ({error.strerror or error})"
+    was = f"; the file at {path} is another one (its SHA-256 should be {SHA256})" if path.is_file() else ""
+    raise DataError(
+        f"what anime faces look like is in a file that could not be fetched{was}: download {ADDRESSES[0]} or "
+        f"{ADDRESSES[1]} and {put}, or name it: --detect=FILE"
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def detector(path: Path) -> Any:
+    """Return OpenCV's detector for a cascade; it is empty if the file is not one."""
+    import cv2
+
+    found = cv2.CascadeClassifier(str(path))
+    if found.empty():  # perhaps only because OpenCV on Windows cannot open paths with foreign characters
+        text = path.read_text(encoding="utf-8")
+        file = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
+        found.read(file.getFirstTopLevelNode())
+    return found
+
+
+def faces(image: Image.Image, file: Path, margin: float, least: int) -> list[Box]:
+    """Return squares around the faces of a picture, from left to right.
+
+    Args:
+        image: an upright RGB picture.
+        file: the cascade.
+        margin: on each side, as a share of what the cascade detects.
+        least: of the faces wanted, pixels of the smallest square; some that are smaller are found too.
+    """
+    import cv2
+
+    grey, wide = cv2.equalizeHist(np.asarray(image.convert("L"))), 1 + 2 * margin
+    height, width = grey.shape
+    found = [(x, y, side, 0) for x, y, side, _ in _hits(grey, file, SMALLEST * least / wide, VOTES)]
+    scale, tilted = min(1.0, math.sqrt(MOST_TURNED / grey.size)), list[tuple[float, float, float, int, int]]()
+    for angle in TURNED:
+        cos, sin = (abs(function(math.radians(angle))) for function in (math.cos, math.sin))
+        across, down = math.ceil((width * cos + height * sin) * scale), math.ceil((height * cos + width * sin) * scale)
+        turning = cv2.getRotationMatrix2D((width / 2, height / 2), angle, scale)
+        turning[:, 2] += (across - width) / 2, (down - height) / 2
+        turned = cv2.warpAffine(grey, turning, (across, down), borderMode=cv2.BORDER_REPLICATE)
+        back = cv2.invertAffineTransform(turning)
+        for x, y, side, votes in _hits(turned, file, scale * least / wide, TURNED_VOTES):
+            x, y = back @ (x, y, 1)
+            if 0 <= x < width and 0 <= y < height:
+                tilted.append((x, y, side / scale, angle, votes))
+    for x, y, side, angle, _ in sorted(tilted, key=lambda hit: -hit[-1]):
+        if all(math.hypot(x - a, y - b) > max(side, other) / 2 for a, b, other, _ in found):
+            found.append((x, y, side, angle))
+    boxes = []
+    for x, y, side, angle in sorted(found):
+        length = round(side * wide)
+        left, top = round(x - length / 2), round(y - length / 2)
+        boxes.append(Box(left, top, left + length, top + length, angle))
+    return boxes
+
+
+def _hits(grey: np.ndarray, file: Path, least: float, votes: int) -> Iterator[tuple[float, float, float, int]]:
+    """Yield the centre, the side and the votes of each square that the cascade detects in a grey picture (H, W)."""
+    side = max(1, round(least))
+    squares, hits = detector(file).detectMultiScale2(grey, 1.1, votes, minSize=(side, side))
+    for (x, y, width, height), number in zip(squares, hits, strict=True):
+        yield float(x + width / 2), float(y + height / 2), float(max(width, height)), int(number)
+
+
+def cut(image: Image.Image, box: Sequence[int]) -> Image.Image:
+    """Cut a `Box` out of a picture, turned upright; what lies beyond the picture's border is mirrored."""
+    left, top, right, bottom, angle = Box(*box)
+    reach = math.ceil(0.21 * (right - left)) + 1 if angle else 0  # as far as the corners of the turned square
+    outer = left - reach, top - reach, right + reach, bottom + reach
+    inner = max(0, outer[0]), max(0, outer[1]), min(image.width, outer[2]), min(image.height, outer[3])
+    part = image.crop(inner)
+    if inner != outer:
+        beyond = (inner[1] - outer[1], outer[3] - inner[3]), (inner[0] - outer[0], outer[2] - inner[2]), (0, 0)
+        part = Image.fromarray(np.pad(np.asarray(part), beyond, "symmetric"))
+    if angle:
+        part = part.rotate(angle, Image.Resampling.BICUBIC)
+        part = part.crop((reach, reach, part.width - reach, part.height - reach))
+    return part
