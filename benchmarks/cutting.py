@@ -7,9 +7,9 @@ made of the corners of other faces, enlarged, under shapes and letters. Then:
     python prepare.py FOLDER/pictures --detect --out=cut --report=cut.html --keep=near_duplicate,outlier
     python -m benchmarks.cutting count FOLDER cut.json
 
-`count` prints recall and precision by size and angle, how the crops lie beside the crops that the faces were, and how
-often the guessed colours of hair and eyes are those guessed of the faces themselves. `margin FACES` prints how the
-cascade's square lies in faces that are cut out already.
+`count` prints recall and precision, by size and, from 64 pixels on, by angle; how the crops lie beside the crops that
+the faces were; and how often the guessed colours of hair and eyes are those guessed of the faces themselves. `margin
+FACES` prints how the cascade's square lies in faces that are cut out already.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def make(options: argparse.Namespace) -> None:
 def count(options: argparse.Namespace) -> None:
     """Compare what was cut out with where the faces are."""
     with (options.source / "truth.csv").open(encoding="utf-8") as file:
-        truth = [
+        truth: list[dict[str, Any]] = [
             {key: text if key == "file" else float(text) for key, text in row.items()} for row in csv.DictReader(file)
         ]
     report = json.loads(options.report.read_text(encoding="utf-8"))
@@ -138,7 +138,11 @@ def count(options: argparse.Namespace) -> None:
           f"precision {len(found) / max(kept, 1):.1%}, recall {len(found) / len(truth):.1%}")  # fmt: skip
     for name, limits in (("side", SIZES), ("angle", ANGLES)):
         for least, most in itertools.pairwise(limits):
-            of = [i for i, face in enumerate(truth) if least <= abs(face[name]) < most]
+            of = [
+                i
+                for i, face in enumerate(truth)
+                if least <= abs(face[name]) < most and (name == "side" or face["side"] >= SIZES[1])
+            ]
             print(f"  {name} {least:3} to {most:3}: {sum(i in found for i in of):4} of {len(of):4}")
     at = np.array([[*crop["at"], crop["share"], crop["off"]] for crop in found.values()])
     print("percentiles 5, 50, 95 of the crops' place across and down, their side, and degrees left")

@@ -128,6 +128,8 @@ def suited(
         own["whole"] = float(anime)
         if anime:
             log("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)")
+        elif config.data_path != SYNTHETIC:
+            log("these do not look like anime faces: training without the wholeness loss (on: --whole=1)")
     return dataclasses.replace(config, **own)
 
 
