@@ -287,7 +287,7 @@ def write_faces(
             for found in spread(cleaning.write, list(kept.items()), new, "writing"):
                 digests |= found
             manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items()]
-            others = [{**row, "deleted": True} for row in gone if row["file"] not in kept]
+            others = [{**row, "deleted": True} for row in gone]
             if config.labels and manifest:
                 labels, table = guessed(candidates, pixels, rows, config)
                 (new / FILE).write_bytes(table)

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
+import prepare
 from gan.data import cleaning, cleaning_report, synthetic
 from gan.data.cleaning import KEEPABLE, KINDS
 
@@ -303,9 +304,10 @@ def test_a_face_cut_with_another_margin_is_the_deleted_one_and_its_neighbour_is_
         box, picture = (left, top, right, bottom), cleaning.Picture(Path("pile"), name)
         return cleaning.Candidate(picture, size=(right - left, bottom - top), box=box, digest=b"d")
 
-    gone = [cleaning.row(cleaning.name_of(face), face, "") for face in [cut("a.png", 100, 0, 260, 160)]]  # 100 wide
-    same, clipped = cut("a.png", 127, 27, 233, 133), cut("a.png", 130, 0, 260, 130)
-    neighbour, elsewhere = cut("a.png", 210, 0, 370, 160), cut("b.png", 100, 10, 260, 170)
+    deleted = cut("a.png", 100, 0, 400, 300)  # of a face from 200 to 300, with a margin of 1
+    gone = [cleaning.row(cleaning.name_of(deleted), deleted, "")]
+    same, clipped = cut("a.png", 197, 97, 303, 203), cut("a.png", 150, 40, 350, 240)
+    neighbour, elsewhere = cut("a.png", 210, 0, 510, 300), cut("b.png", 100, 10, 400, 310)
     whole = cleaning.Candidate(cleaning.Picture(Path("pile"), "a.png"), size=(400, 300), digest=b"w")
     faulty = dataclasses.replace(same, kind="small")
     faces = [same, clipped, neighbour, elsewhere, whole, faulty]
@@ -604,6 +606,19 @@ def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Comma
     assert done.returncode == 0
     assert report_of(tmp_path)["counts"]["kept"] == 6
     assert "5 grey            kept" in done.stdout
+
+
+def test_pictures_without_a_face_say_nothing_of_the_others_colours() -> None:
+    kinds = ["faceless"] * 3 + ["grey"] * 2 + [""]
+    faces = [cleaning.Candidate(cleaning.Picture(Path("pile"), f"{i}.png"), kind) for i, kind in enumerate(kinds)]
+    for i, face in enumerate(faces):
+        face.digest, face.brightness = bytes([i]), np.zeros(256, np.float16).tobytes()
+        face.faults = {"grey": ""} if face.kind == "grey" else {}
+    config = cleaning.PrepareConfig(sources=(Path("pile"),))
+    assert prepare.select(faces, np.empty((0, 96, 96, 3), np.uint8), {}, config, []) == (
+        {"grey": 2, "faceless": 3},
+        ["grey"],
+    )
 
 
 def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_kept(
