@@ -69,8 +69,10 @@ def prepared(
     rows = {i: row for row, i in enumerate(i for i, face in enumerate(candidates) if face.digest)}
     shape = len(rows), SIZE, SIZE, 3
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
-    found, kept_kinds = select(candidates, pixels, rows, config)
-    manifest, labels = ([], {}) if config.dry_run else write_faces(candidates, pixels, rows, config)
+    gone = deleted_from(config.out)
+    found, kept_kinds = select(candidates, pixels, rows, config, gone)
+    gone = [] if "deleted" in kept_kinds else gone
+    manifest, labels = ([], {}) if config.dry_run else write_faces(candidates, pixels, rows, config, gone)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
     result = {
         "sources": [printable(str(path)) for path in config.sources],
@@ -153,7 +155,7 @@ def check_own(folder: Path, called: Path) -> None:
             inside = path.relative_to(folder).as_posix()
             if name.startswith(LITTER) or (inside == MANIFEST and rows is not None):
                 continue
-            if rows is None or inside not in rows or digest(path) != rows[inside]:
+            if rows is None or inside not in rows or digest(path) != rows[inside]["sha256"]:
                 raise DataError(
                     f"{printable(str(called / inside))} was not written by prepare.py, or was changed since; move it "
                     "away, or give another folder: --out=FOLDER"
@@ -167,13 +169,25 @@ def digest(path: Path) -> str:
     return ""
 
 
-def rows_in(manifest: Path) -> dict[str, str] | None:
-    """Return the SHA-256 of each file of a manifest, or None if there is none or this program did not write it."""
+def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
+    """Return the rows of a manifest by file, or None if there is none or this program did not write it."""
     try:
         rows = json.loads(manifest.read_text(encoding="utf-8"))
-        return {row["file"]: row["sha256"] for row in rows} if isinstance(rows, list) else None
+        return {row["file"]: row for row in rows if row["sha256"]} if isinstance(rows, list) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def deleted_from(folder: Path) -> list[dict[str, Any]]:
+    """Return the manifest's rows of the faces that the user has deleted; none if that is all of them, to begin anew.
+
+    Those deleted before an earlier call are marked in the manifest. They alone do not make a folder an emptied one: it
+    may have been a call that found no faces.
+    """
+    rows = [row for row in (rows_in(folder / MANIFEST) or {}).values() if "source" in row]
+    gone = [row for row in rows if not os.path.lexists(folder / row["file"])]
+    emptied = len(gone) == len(rows) and not all("deleted" in row for row in rows)
+    return [] if emptied else gone
 
 
 def existing(path: Path) -> Path:
@@ -188,7 +202,7 @@ def is_report(path: Path) -> bool:
         text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".json":
             return {"kept_kinds", "manifest"} <= json.loads(text).keys()
-        return cleaning_report.TITLE in text
+        return cleaning_report.MARK in text
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -202,16 +216,21 @@ def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object
 
 
 def select(
-    candidates: list[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
+    candidates: list[Candidate],
+    pixels: np.ndarray,
+    rows: Mapping[int, int],
+    config: PrepareConfig,
+    gone: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, int], list[str]]:
-    """Mark duplicates and outliers, and clear the marks of the kinds that are kept.
+    """Mark faces that the user deleted, duplicates and outliers, and clear the marks of the kinds that are kept.
 
-    `rows` maps an index in `candidates` to a row of `pixels`, (N, 96, 96, 3). Returns the number of findings of each
-    kind, and the kinds that are kept.
+    `rows` maps an index in `candidates` to a row of `pixels`, (N, 96, 96, 3), and `gone` is of `deleted_from`. Returns
+    the number of findings of each kind, and the kinds that are kept.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
     colourless = {"grey", "dark", "blank", "unfinished"}  # pictures of the last three were not checked for grey
-    coloured = sum(bool(face.digest) and not colourless & face.faults.keys() for face in candidates)
+    faces = [face for face in candidates if face.digest and face.kind != "faceless"]
+    coloured = sum(not colourless & face.faults.keys() for face in faces)
     if sum("grey" in face.faults for face in candidates) > coloured:  # most pictures are grey, so it is intended
         keep.add("grey")
     found: Counter[str] = Counter()
@@ -228,6 +247,8 @@ def select(
                 if face.kind in keep:
                     face.kind = face.why = ""
 
+    cleaning.mark_deleted(candidates, gone)
+    settle("deleted")
     cleaning.mark_duplicates(candidates)
     settle("duplicate", "near_duplicate")
     left = [i for i, face in enumerate(candidates) if not face.kind]
@@ -239,11 +260,15 @@ def select(
 
 
 def write_faces(
-    candidates: Sequence[Candidate], pixels: np.ndarray, rows: Mapping[int, int], config: PrepareConfig
+    candidates: Sequence[Candidate],
+    pixels: np.ndarray,
+    rows: Mapping[int, int],
+    config: PrepareConfig,
+    gone: Sequence[Mapping[str, Any]],
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, tuple[str, float]]]]:
     """Crop and write the kept faces, with labels if asked for, into a new folder that takes the place of the old one.
 
-    `pixels` and `rows` are as in `select`. Returns the manifest's rows of the faces, and what `guessed` returns.
+    The other arguments are as in `select`. Returns the manifest's rows of the faces, and what `guessed` returns.
 
     Raises:
         DataError: a picture can no longer be read, there is not enough room, the folder cannot be written, or it holds
@@ -263,11 +288,11 @@ def write_faces(
             for found in spread(cleaning.write, list(kept.items()), new, "writing"):
                 digests |= found
             manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items()]
-            others = []
+            others = [{**row, "deleted": True} for row in gone]
             if config.labels and manifest:
                 labels, table = guessed(candidates, pixels, rows, config)
                 (new / FILE).write_bytes(table)
-                others = [{"file": FILE, "sha256": hashlib.sha256(table).hexdigest()}]
+                others.append({"file": FILE, "sha256": hashlib.sha256(table).hexdigest()})
             write_json(new / MANIFEST, manifest + others)
     except OSError as error:
         raise DataError(

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONG = {"test_directions.py", "test_train.py"}  # those of the unit tests that take longest
 FEW_LATENTS = 16  # for the averaged generator's statistics, of which there are four batches
 
+os.environ["ANIMEGAN_LANG"] = "en"  # whatever the developer speaks
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
 for _name in ("no_proxy", "NO_PROXY"):  # servers of this machine are asked directly, whatever proxy it has
     os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1,localhost"]))

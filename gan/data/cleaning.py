@@ -15,7 +15,7 @@ import stat
 import unicodedata
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from gan.data import detection, listing
 from gan.data.detection import Box
 from gan.data.pictures import FORMATS, LARGEST_MEMBER, SUFFIXES, orientation, reason, source, square, upright
 from gan.files import printable
+from gan.language import text
 
 SIZE = 96  # height and width in pixels at which pictures are inspected; the encoder was trained at this size
 
@@ -45,6 +46,7 @@ KINDS = {
     "faceless": "no face was detected",
     "duplicate": "the same pixels as another picture",
     "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
+    "deleted": "you deleted it from the folder of faces; --keep=deleted brings it back",
     "outlier": "looks like none of the others",
 }
 
@@ -69,7 +71,7 @@ LEAST = 200  # minimum number of pictures for a search for outliers
 
 
 # Kinds of findings that `prepare.py` can keep; see `gan.data.cleaning.KINDS`.
-KEEPABLE = ("small", "narrow", "blank", "dark", "unfinished", "grey", "duplicate", "near_duplicate", "outlier")
+KEEPABLE = tuple("small narrow blank dark unfinished grey duplicate near_duplicate deleted outlier".split())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,9 @@ class PrepareConfig:
         (), "folders, zips or pictures; folders are searched to any depth, and their subfolders stay."
     )
     out: Path = option(
-        Path("data/faces"), "folder for the faces, a new or empty one, or that of an earlier call, made afresh."
+        Path("data/faces"),
+        "folder for the faces, a new or empty one, or that of an earlier call, made afresh; those you deleted from it "
+        "stay out.",
     )
     min_size: int = option(64, "minimum length of a face's shorter side, in pixels.", ge=1, le=4096)
     keep: str = option(
@@ -174,7 +178,7 @@ class Candidate:
     why: str = ""  # details, or the picture that it duplicates
     size: tuple[int, int] = (0, 0)  # width and height of the crop in pixels
     box: Box | None = None  # in the upright picture; None is all of it
-    digest: bytes = b""  # of its pixels; empty if it could not be read
+    digest: bytes = b""  # of its pixels; empty if there are none to show
     hashes: tuple[int, int] = (0, 0)  # perceptual hashes of the crop and of its mirror image
     brightness: bytes = b""  # at 16x16 pixels, standardised, float16
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
@@ -270,7 +274,8 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
     if config.detect is not None:
         boxes = detection.faces(shown, config.detect, config.margin, config.min_size)
     if not boxes:
-        yield Candidate(picture, "faceless", "", (width, height)), b""
+        whole_picture = shown.resize((SIZE, SIZE), Image.Resampling.BOX, reducing_gap=2).tobytes()
+        yield Candidate(picture, "faceless", "", (width, height), digest=b"whole"), whole_picture
     for box in boxes:
         part, size = shown, (width, height)
         if box is not None:  # in pixels of the full picture; a large JPEG may have been decoded at a smaller size
@@ -302,15 +307,15 @@ def _faults(array: np.ndarray, size: tuple[int, int], whole: tuple[int, int], co
     steps = np.concatenate([np.abs(np.diff(brightness, axis=axis)).ravel() for axis in (0, 1)])
     deviation, channels = float(brightness.std()), array.astype(np.int16)
     if min(size) < config.min_size:
-        found["small"] = f"{size[0]} x {size[1]} pixels"
+        found["small"] = text("{} x {} pixels").format(*size)
     if config.detect is None and max(whole) > NARROW * min(whole):
-        found["narrow"] = f"{whole[0]} x {whole[1]} pixels"
+        found["narrow"] = text("{} x {} pixels").format(*whole)
     if np.percentile(brightness, 95) < DARK:
-        found["dark"] = f"mean brightness {brightness.mean():.0f} of 256"
+        found["dark"] = text("mean brightness {:.0f} of 256").format(brightness.mean())
     elif deviation < FLAT or np.percentile(steps, 99) < SMOOTH:
-        found["blank"] = f"brightness varies by {deviation:.1f} of 256"
+        found["blank"] = text("brightness varies by {:.1f} of 256").format(deviation)
     elif lost := _lost(array):
-        found["unfinished"] = f"its lowest {100 * lost:.0f} % are one colour"
+        found["unfinished"] = text("its lowest {:.0%} are one colour").format(lost)
     elif np.percentile(channels.max(-1) - channels.min(-1), 98) < GREY:
         found["grey"] = ""
     return found
@@ -338,15 +343,16 @@ def _hash(grey: Image.Image) -> int:
 def mark_duplicates(candidates: Sequence[Candidate]) -> None:
     """Mark all but the largest of each group of duplicates (equal pixels) and near duplicates (similar hashes).
 
-    Candidates with another finding are skipped. The time is quadratic in their number, 4 s for 30,000 and 18 s for
+    If there is a deleted one among them, it counts as the largest, so that no copy takes its place. Candidates with
+    another finding are skipped. The time is quadratic in their number, 4 s for 30,000 and 18 s for
     60,000; the memory is not.
     """
-    clean = [face for face in candidates if not face.kind]
-    clean.sort(key=lambda face: -face.size[0] * face.size[1])  # keep the largest, and the first of equal ones
+    clean = [face for face in candidates if face.kind in ("", "deleted")]
+    clean.sort(key=lambda face: (not face.kind, -face.size[0] * face.size[1]))  # of equal ones keep the first
     first: dict[bytes, Candidate] = {}
     for face in clean:
         kept = first.setdefault(face.digest, face)
-        if kept is not face:
+        if kept is not face and not face.kind:
             face.kind, face.why, face.original = "duplicate", kept.picture.about, kept
     clean = list(first.values())
     if len(clean) < 2:
@@ -361,7 +367,7 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
             differing = np.bitwise_count(hashes[block, mirrored, None] ^ hashes[None, : start + rows, 0])
             for row, other in zip(*np.nonzero(differing <= BITS), strict=True):
                 i = start + row
-                if other >= i or clean[other].kind:
+                if other >= i or clean[other].kind not in ("", "deleted"):
                     continue
                 view = brightness[i, :, ::-1] if mirrored else brightness[i]
                 correlation = float((view.astype(np.float32) * brightness[other]).mean())
@@ -377,7 +383,28 @@ def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> Non
     deviation = max(1.4826 * np.median(np.abs(distances - usual)), 1e-3)
     for face, distance in zip(candidates, distances, strict=True):
         if distance > usual + OUTLYING * deviation:
-            face.kind, face.why = "outlier", f"{(distance - usual) / deviation:.0f} deviations from the others"
+            why = text("{:.0f} deviations from the others").format((distance - usual) / deviation)
+            face.kind, face.why = "outlier", why
+
+
+def mark_deleted(candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Mark the faces of a manifest's rows: by name, or, if `--margin` changed it, by the place they are cut from."""
+    names, cut = {row["file"] for row in rows}, dict[str, list[Any]]()
+    for row in rows:
+        if row["box"]:
+            cut.setdefault(row["source"], []).append(row["box"])
+    for face in candidates:
+        boxes = cut.get(os.path.abspath(face.picture.about), ())
+        if not face.kind and (
+            name_of(face) in names or (face.box and any(_same_place(face.box, box) for box in boxes))
+        ):
+            face.kind = "deleted"
+
+
+def _same_place(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether the centres of two boxes are closer than a quarter of the smaller one's side."""
+    apart = max(abs(one[axis] + one[axis + 2] - other[axis] - other[axis + 2]) for axis in (0, 1))
+    return 2 * apart < min(one[2] - one[0], other[2] - other[0])  # `apart` is twice the distance
 
 
 def name_of(face: Candidate) -> str:
@@ -432,9 +459,9 @@ def content(face: Candidate) -> bytes:
 
 
 def thumbnail(pixels: np.ndarray) -> bytes:
-    """Encode pixels (S, S, 3) as a JPEG of 64x64 pixels for the report."""
+    """Encode pixels (S, S, 3) as a JPEG for the report."""
     file = io.BytesIO()
-    Image.fromarray(pixels).resize((64, 64), Image.Resampling.BOX).save(file, "JPEG", quality=80)
+    Image.fromarray(pixels).save(file, "JPEG", quality=80, optimize=True)
     return file.getvalue()
 
 

@@ -1,6 +1,7 @@
 """prepare.py as a user runs it: what it finds in a pile, what it writes, and that it never touches the pile."""
 
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -21,7 +22,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
-from gan.data import cleaning, detection, synthetic
+import prepare
+from gan.data import cleaning, cleaning_report, detection, synthetic
 from gan.data.cleaning import KEEPABLE, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,12 +141,16 @@ class Tags(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.addresses: list[str] = []
+        self.titles: list[str] = []
+        self.names: list[str] = []
         self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.titles += [value or "" for name, value in attrs if name == "title"]
+        self.names += [value or "" for name, value in attrs if name == "id"]
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -154,13 +160,16 @@ def test_the_report_needs_nothing_else_and_believes_no_name(pile: Path, tmp_path
     assert run_here("prepare.py", "pile", "--dry_run", "--report=found/here.html").returncode == 0
     page = Tags((tmp_path / "found/here.html").read_text(encoding="utf-8"))
     assert "b" not in page.tags  # a file's name is no HTML
-    assert "pile/zz/<b>nothing.png" in page.text
+    assert "zz/<b>nothing.png" in page.text
+    assert "pile/zz/<b>nothing.png" in page.titles
     assert page.addresses
-    assert all(address.startswith("data:image/jpeg;base64,") for address in page.addresses)
+    inside = {f"#{name}" for name in page.names}
+    assert all(one in inside or one.startswith("data:image/jpeg;base64,") for one in page.addresses)
     assert "script" not in page.tags
     found = report_of(tmp_path / "found", "here")["found"]
-    assert page.tags.count("h2") == 1 + len(found)
-    assert "a copy of pile/blue/3.png" in page.text
+    assert page.tags.count("h2") == len(found)
+    assert {"kept", *found} <= set(page.names)
+    assert "a copy of blue/3.png" in page.text
     assert not (tmp_path / "data").exists()  # a dry run
 
 
@@ -171,7 +180,6 @@ def test_a_folder_of_an_earlier_call_is_made_afresh(pile: Path, tmp_path: Path, 
     assert run_here("prepare.py", "pile", "--out=faces", "--keep=grey,small", "--label=hair").returncode == 0
     first = contents(out)
     assert {"grey", "small", "labels.csv"} <= {Path(name).name.partition("-")[0] for name in first}
-    next(out.rglob("4-*.png")).unlink()  # comes back
     (out / ".DS_Store").touch()
     assert run_here("prepare.py", "pile", "--out=faces").returncode == 0
     second = contents(out)
@@ -185,6 +193,126 @@ def test_a_folder_of_an_earlier_call_is_made_afresh(pile: Path, tmp_path: Path, 
     assert run_here("prepare.py", "pile", "more", "--out=faces").returncode == 0  # several sources go in one
     assert len(list(out.rglob("*.png"))) == 8
     assert not list(tmp_path.glob(".faces*"))
+
+
+def stems(folder: Path) -> set[str]:
+    """The faces in a folder, by the names that they had in the pile."""
+    return {path.name.partition("-")[0] for path in folder.rglob("*.png")}
+
+
+@pytest.fixture
+def six(tmp_path: Path, run_here: Command) -> Callable[..., dict[str, int]]:
+    """Prepare a pile of six faces in two folders; again with every call of the function, which returns the findings."""
+    for seed in range(6):
+        path = tmp_path / "pile" / ("red" if seed < 2 else "blue") / f"{seed}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(synthetic_face(seed)))
+
+    def prepare(*words: str) -> dict[str, int]:
+        done = run_here("prepare.py", *(words or ("pile",)), "--out=faces")
+        assert done.returncode == 0, done.stderr
+        return report_of(tmp_path)["found"]
+
+    assert prepare() == {}
+    return prepare
+
+
+def test_faces_that_the_user_deleted_stay_out_until_they_are_wanted_again(
+    tmp_path: Path, six: Callable[..., dict[str, int]], run_here: Command
+) -> None:
+    out = tmp_path / "faces"
+    next(out.rglob("3-*.png")).unlink()
+    shutil.rmtree(out / "red")  # with 0 and 1
+    for words in ["pile"], ["pile", "--dry_run"], ["pile", "--label=hair"], ["pile"]:
+        assert six(*words) == {"deleted": 3}
+        assert stems(out) == {"2", "4", "5"}
+        if "--label=hair" in words:
+            assert len((out / "labels.csv").read_text(encoding="utf-8").splitlines()) == 1 + 3
+    done = run_here("prepare.py", "pile", "--out=faces")
+    assert (
+        "3 deleted         left out: you deleted it from the folder of faces; --keep=deleted brings it back"
+        in done.stdout
+    )
+    assert {row["file"].partition("-")[0] for row in report_of(tmp_path)["manifest"]} == {"blue/2", "blue/4", "blue/5"}
+    page = Tags((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert page.tags.count("image") == 6  # those that were deleted are shown, too
+    assert "deleted" in page.names
+
+    assert six("pile", "--keep=deleted") == {"deleted": 3}
+    assert stems(out) == set("012345")
+    assert six() == {}
+    assert stems(out) == set("012345")
+
+
+def test_a_deleted_face_that_is_put_back_is_back(tmp_path: Path, six: Callable[..., dict[str, int]]) -> None:
+    face = next((tmp_path / "faces").rglob("3-*.png"))
+    face.rename(tmp_path / "away.png")
+    assert six() == {"deleted": 1}
+    (tmp_path / "away.png").rename(face)
+    assert six() == {}
+    assert stems(tmp_path / "faces") == set("012345")
+
+
+@pytest.mark.parametrize("manifest", ["stays", "goes"])
+def test_an_emptied_folder_begins_anew(tmp_path: Path, six: Callable[..., dict[str, int]], manifest: str) -> None:
+    next((tmp_path / "faces").rglob("3-*.png")).unlink()
+    assert six() == {"deleted": 1}
+    for path in (tmp_path / "faces").rglob("*.png"):
+        path.unlink()
+    if manifest == "goes":
+        shutil.rmtree(tmp_path / "faces")
+    assert six() == {}
+    assert stems(tmp_path / "faces") == set("012345")
+
+
+def test_calls_with_other_pictures_forget_no_deleted_face(tmp_path: Path, six: Callable[..., dict[str, int]]) -> None:
+    next((tmp_path / "faces").rglob("3-*.png")).unlink()
+    for name, face in (("bad", Image.new("RGB", (96, 96))), ("more", synthetic_face(8))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.png").write_bytes(encoded(face))
+    assert six("bad") == {"dark": 1}  # of which no face is left
+    assert six("more", "pile") == {"deleted": 1}
+    assert six("more") == {}
+    assert six("pile", "more") == {"deleted": 1}
+    assert stems(tmp_path / "faces") == {"0", "1", "2", "4", "5", "more"}
+
+
+def test_no_copy_takes_the_place_of_a_deleted_face(tmp_path: Path, six: Callable[..., dict[str, int]]) -> None:
+    (tmp_path / "pile/zz").mkdir()
+    (tmp_path / "pile/zz/copy.png").write_bytes(encoded(synthetic_face(3)))
+    ImageOps.mirror(synthetic_face(4)).resize((200, 200)).save(tmp_path / "pile/zz/mirrored and larger.png")
+    for name in "34":
+        next((tmp_path / "faces").rglob(f"{name}-*.png")).unlink()
+    assert six() == {"duplicate": 1, "near_duplicate": 1, "deleted": 2}
+    assert stems(tmp_path / "faces") == set("0125")
+
+
+def test_what_a_killed_call_had_moved_away_was_not_deleted(tmp_path: Path, six: Callable[..., dict[str, int]]) -> None:
+    next((tmp_path / "faces").rglob("3-*.png")).unlink()
+    for begun in False, True:
+        place = tmp_path / ".faces-0123abcd.tmp"
+        (place / "new/red").mkdir(parents=True)
+        place.with_suffix(".lock").touch()
+        if begun:  # between the two renames
+            (tmp_path / "faces").rename(place / "old")
+        assert six() == {"deleted": 1}
+        assert stems(tmp_path / "faces") == set("01245")
+
+
+def test_a_face_cut_with_another_margin_is_the_deleted_one_and_its_neighbour_is_not() -> None:
+    def cut(name: str, left: int, top: int, right: int, bottom: int) -> cleaning.Candidate:
+        box, picture = detection.Box(left, top, right, bottom), cleaning.Picture(Path("pile"), name)
+        return cleaning.Candidate(picture, size=(right - left, bottom - top), box=box, digest=b"d")
+
+    deleted = cut("a.png", 100, 0, 400, 300)  # of a face from 200 to 300, with a margin of 1
+    gone = [cleaning.row(cleaning.name_of(deleted), deleted, "")]
+    same, clipped = cut("a.png", 197, 97, 303, 203), cut("a.png", 150, 40, 350, 240)
+    neighbour, elsewhere = cut("a.png", 210, 0, 510, 300), cut("b.png", 100, 10, 400, 310)
+    whole = cleaning.Candidate(cleaning.Picture(Path("pile"), "a.png"), size=(400, 300), digest=b"w")
+    faulty = dataclasses.replace(same, kind="small")
+    faces = [same, clipped, neighbour, elsewhere, whole, faulty]
+    cleaning.mark_deleted(faces, gone)
+    assert [face.kind for face in faces] == ["deleted", "deleted", "", "", "", "small"]
 
 
 def change(out: Path, what: str) -> str:
@@ -480,6 +608,19 @@ def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Comma
     assert "5 grey            kept" in done.stdout
 
 
+def test_pictures_without_a_face_say_nothing_of_the_others_colours() -> None:
+    kinds = ["faceless"] * 3 + ["grey"] * 2 + [""]
+    faces = [cleaning.Candidate(cleaning.Picture(Path("pile"), f"{i}.png"), kind) for i, kind in enumerate(kinds)]
+    for i, face in enumerate(faces):
+        face.digest, face.brightness = bytes([i]), np.zeros(256, np.float16).tobytes()
+        face.faults = {"grey": ""} if face.kind == "grey" else {}
+    config = cleaning.PrepareConfig(sources=(Path("pile"),))
+    assert prepare.select(faces, np.empty((0, 96, 96, 3), np.uint8), {}, config, []) == (
+        {"grey": 2, "faceless": 3},
+        ["grey"],
+    )
+
+
 def test_grey_ones_are_left_out_where_most_have_colour_however_few_of_those_are_kept(
     tmp_path: Path, run_here: Command
 ) -> None:
@@ -619,6 +760,27 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
             assert face.size == (row["width"], row["height"])
 
 
+def test_a_face_that_the_user_deleted_stays_out_with_another_margin(tmp_path: Path, run_here: Command) -> None:
+    pytest.importorskip("cv2")
+    (tmp_path / "bright.xml").write_text(CASCADE)
+    scene = Image.new("RGB", (600, 300), (20, 30, 60))
+    for x, colour in ((100, (250, 220, 200)), (400, (220, 250, 210))):
+        ImageDraw.Draw(scene).rectangle((x, 110, x + 79, 189), fill=colour)
+    scene.save(tmp_path / "scene.png")
+    words = "scene.png", "--out=faces", "--detect=bright.xml", "--min_size=100"
+
+    def found(*more: str) -> tuple[int, int]:
+        done = run_here("prepare.py", *words, "--keep=near_duplicate,blank,grey" + "".join(more[1:]), more[0])
+        assert done.returncode == 0, done.stderr
+        return report_of(tmp_path)["found"].get("deleted", 0), report_of(tmp_path)["counts"]["kept"]
+
+    assert found("--margin=0.1") == (0, 2)
+    next((tmp_path / "faces").glob("*.png")).unlink()
+    assert found("--margin=0.2") == found("--margin=0.1") == (1, 1)
+    assert found("--margin=0.2", ",deleted") == (1, 2)
+    assert found("--margin=0.3") == (0, 2)
+
+
 def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> None:
     two, one = (cleaning.Picture(Path("pile"), name) for name in ("two.png", "one.png"))
     faces = [  # of the first picture two faces, of the second a copy of the first of them
@@ -729,7 +891,8 @@ def test_labels_are_guessed(tmp_path: Path, run_here: Command) -> None:
     report = report_of(tmp_path)
     assert report["labels"][rows[0]["file"]]["hair"][0] == rows[0]["hair"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h2>hair: black: " in page
+    chip = cleaning_report.CHIPS["black"]
+    assert f'<i style="background: {chip}"></i>\n<span>black <small>{len(black)}</small>' in page
     number = sum(bool(row["hair"]) for row in rows)
     assert re.search(rf"{number} of {len(rows)} faces have a label for hair in faces/labels.csv", done.stdout)
 

@@ -1,0 +1,43 @@
+"""The language of what people read: English, or Chinese where their system is.
+
+The messages stand in the code, in English; `locale/zh/LC_MESSAGES/animegan.po` has their Chinese.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import locale
+import os
+import re
+import sys
+from pathlib import Path
+
+CATALOGUE = Path(__file__).with_name("locale") / "zh" / "LC_MESSAGES" / "animegan.po"
+
+
+def lang() -> str:
+    """Return "en" or "zh": what $ANIMEGAN_LANG says, or else the system, by the rules of gettext."""
+    own, languages = os.environ.get("ANIMEGAN_LANG"), os.environ.get("LANGUAGE", "")
+    system = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+    if sys.platform == "win32" and not system:
+        import ctypes
+
+        system = locale.windows_locale.get(ctypes.windll.kernel32.GetUserDefaultUILanguage(), "")
+    plain = system.partition(".")[0] in ("", "C", "POSIX")  # then LANGUAGE is not asked
+    names = [own] if own else [] if plain else [*languages.split(":"), system]
+    return next((name[:2] for name in names if re.match(r"(en|zh)(?![a-z])", name)), "en")
+
+
+def text(message: str) -> str:
+    """Return a message in the language of `lang`; one without a translation stays English."""
+    return catalogue().get(message, message) if lang() == "zh" else message
+
+
+@functools.cache
+def catalogue() -> dict[str, str]:
+    """Read the Chinese of every message. Of the format of gettext, plural forms and contexts are not read."""
+    texts = r'((?:".*"\s+)+)'
+    pairs = re.findall(f"^msgid {texts}msgstr {texts}", CATALOGUE.read_text(encoding="utf-8"), re.MULTILINE)
+    known = {ast.literal_eval(f"({one})"): ast.literal_eval(f"({other})") for one, other in pairs}
+    return {message: chinese for message, chinese in known.items() if message and chinese}
