@@ -27,7 +27,9 @@ Progress = Callable[[int], object]
 
 
 def draw(sampler: Sampler, latents: Tensor, times: int, progress: Progress = lambda n: None) -> Iterator[np.ndarray]:
-    """Generate the faces of latents (N, nz) as `Sampler.draw` does, in batches (n, T, T, C) uint8, `times` larger.
+    """Generate the faces of latents (N, nz) as `Sampler.draw` does, one by one, (T, T, C) uint8, `times` larger.
+
+    `progress` is called with the number of faces just generated, batch by batch.
 
     Raises:
         CheckpointError: the network's file is missing or damaged.
@@ -38,7 +40,7 @@ def draw(sampler: Sampler, latents: Tensor, times: int, progress: Progress = lam
     for faces in sampler.draw(latents):
         large = faces if times == 1 else enlarged(faces, times, sampler.device, by_network=not why_not(sampler))
         progress(len(faces))
-        yield large
+        yield from large
 
 
 def times_for(sampler: Sampler) -> int:

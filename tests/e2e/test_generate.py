@@ -17,7 +17,7 @@ import config
 import generate
 from gan import checkpoint
 from gan.images import to_tensor
-from gan.play import directions, enlarging
+from gan.play import directions, enlarging, recipes
 from gan.quality import colours, eyes, sampling
 from gan.training import ema
 from model import Discriminator, Generator
@@ -83,7 +83,7 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
 def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate, "GRID", 2)
+    monkeypatch.setattr(recipes, "MOST", 2)
     sampler, drawn = sampling.load(small, CPU), list[int]()
 
     def made() -> Iterator[generate.Drawn]:
