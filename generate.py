@@ -291,7 +291,8 @@ def timelapse(config: GenerateConfig) -> None:
     """Make a film of the preview grids of a run, given its folder."""
     run = config.timelapse or Path()
     path = config.gen_img or run / "timelapse.webp"
-    n = morph.timelapse(run, path, config.enlarge or 1, config.gpu)
+    with bar("enlarging") as progress:
+        n = morph.timelapse(run, path, config.enlarge or 1, config.gpu, progress.update)
     print(f"{n} pictures of the same latents, from first to last, in {path}")
 
 

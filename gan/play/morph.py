@@ -56,8 +56,12 @@ def film(
     return latents, faces
 
 
-def timelapse(run: Path, path: Path, times: int, gpu: bool | None) -> int:
+def timelapse(
+    run: Path, path: Path, times: int, gpu: bool | None, progress: Callable[[int], object] = lambda n: None
+) -> int:
     """Write a film of the preview grids of a run, given its folder, `times` larger; return the number of pictures.
+
+    `progress` is called with the number of faces just enlarged.
 
     Raises:
         CheckpointError: there are too few preview grids, or they cannot be enlarged.
@@ -75,7 +79,7 @@ def timelapse(run: Path, path: Path, times: int, gpu: bool | None) -> int:
         )
     check_film(path)
     try:
-        return images.save_film(frames, path, times=times, enlarge=of_grids(frames[-1], size, times, gpu))
+        return images.save_film(frames, path, times=times, enlarge=of_grids(frames[-1], size, times, gpu, progress))
     except OSError as error:
         raise ConfigError(
             f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
@@ -83,7 +87,9 @@ def timelapse(run: Path, path: Path, times: int, gpu: bool | None) -> int:
         ) from error
 
 
-def of_grids(last: Path, size: int, times: int, gpu: bool | None) -> Callable[[np.ndarray], np.ndarray]:
+def of_grids(
+    last: Path, size: int, times: int, gpu: bool | None, progress: Callable[[int], object]
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that makes grids of faces of a size `times` larger; the last grid decides how.
 
     Raises:
@@ -101,6 +107,7 @@ def of_grids(last: Path, size: int, times: int, gpu: bool | None) -> Callable[[n
 
     def enlarge(sheet: np.ndarray) -> np.ndarray:
         large = enlarging.enlarged(images.cells(sheet, size), times, on, by_network=not why)
+        progress(len(large))
         return images.grid(large, sheet.shape[1] // (size + images.GAP))
 
     return enlarge
