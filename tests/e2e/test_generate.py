@@ -96,6 +96,10 @@ def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
     assert drawn == [0, 1]
     generate.write(dataclasses.replace(config, outdir=tmp_path / "out"), sampler, made(), 5)
     assert len(list((tmp_path / "out").iterdir())) == 5
+    monkeypatch.setattr(generate, "GRID_PIXELS", 66**2)
+    drawn.clear()
+    generate.write(dataclasses.replace(config, enlarge=2), sampler, made(), 5)
+    assert drawn == [0]  # of 64 pixels
 
 
 def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
@@ -249,6 +253,7 @@ def test_a_faulty_enlarger_is_one_line(
     said = refused(run_here("generate.py", "--nogpu", "--nogen=1", "--enlarge=4"))
     enlarging.load.cache_clear()
     assert "enlarger.pt" in said
+    assert "it comes with the program; git checkout -- checkpoints brings it back" in said
     assert not (tmp_path / "result.png").exists()
 
 
