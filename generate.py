@@ -413,6 +413,7 @@ VERBS: Mapping[str, Callable[[GenerateConfig, Sampler, Mover], None]] = {
 }  # fmt: skip
 
 
+@enough_memory("out of memory: stop other programs that use it, or generate with --nogpu")
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """Run `python generate.py`.
 
@@ -427,21 +428,20 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     if verb == "--timelapse":
         timelapse(config)
         return
-    with enough_memory("out of memory: stop other programs that use it, or generate with --nogpu"):
-        if config.netg_path is None:
-            sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
-        else:
-            sampler = sampling.load_book(config.netg_path, config.netd_path, choose_device(config.gpu))
-        if config.classes != BARE:
-            sampler, has_rows = of_classes(config, sampler)
-            if has_rows:
-                check(verb := "--class=FROM..TO", config, typed)
-        if config.enlarge is not None and (why := enlarging.why_not(sampler)):
-            print(why)
-        try:
-            VERBS[verb](config, sampler, mover(config, sampler))
-        except OSError as error:
-            raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+    if config.netg_path is None:
+        sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
+    else:
+        sampler = sampling.load_book(config.netg_path, config.netd_path, choose_device(config.gpu))
+    if config.classes != BARE:
+        sampler, has_rows = of_classes(config, sampler)
+        if has_rows:
+            check(verb := "--class=FROM..TO", config, typed)
+    if config.enlarge is not None and (why := enlarging.why_not(sampler)):
+        print(why)
+    try:
+        VERBS[verb](config, sampler, mover(config, sampler))
+    except OSError as error:
+        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
 
 
 if __name__ == "__main__":
