@@ -16,23 +16,21 @@ A command asks for one of these, each a function below; `GOES_WITH` has the opti
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from config import NOGPU, RELEASED, CheckpointError, ConfigError, check_numbers, option, options_of
+from config import NOGPU, RELEASED, ConfigError, check_numbers, option, options_of
 from gan import images
 from gan.classes import ROW
 from gan.command_line import BARE, command_line
@@ -40,16 +38,13 @@ from gan.device import choose_device, enough_memory
 from gan.files import printable
 from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
-from gan.play.directions import Change
 from gan.play.morph import MOST_SECONDS
-from gan.play.recipes import Recipe
+from gan.play.recipes import Drawn
 from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
 
-GRID = recipes.MOST  # maximum number of faces in the grid; more would be too small and take too much memory
-GRID_PIXELS = 68_200_000  # maximum number of its pixels, 1,024 faces of 256; viewers of pictures choke on more
+GRID_PIXELS = 68_200_000  # maximum number of pixels of the grid, 1,024 faces of 256; viewers of pictures choke on more
 FILMED = 64  # maximum number of faces that a film goes through
-MOST_SEEDS = 1_000_000  # in a list
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # suffixes of pictures that `generate.py` can write
 
 FACES = "checkpoint netg_path netd_path gpu gen_img outdir change enlarge "
@@ -182,11 +177,6 @@ class GenerateConfig:
         return self.gen_img or Path("result.png")
 
     @property
-    def times(self) -> int:
-        """How many times larger than trained the faces are drawn."""
-        return self.enlarge or 1
-
-    @property
     def listed(self) -> bool:
         """Whether `seed` lists the seeds of all faces, rather than being the first."""
         return not self.seed.strip().isdecimal()
@@ -194,24 +184,13 @@ class GenerateConfig:
     @functools.cached_property
     def seeds(self) -> Sequence[int]:
         """The seeds of the faces; raises a ConfigError if `seed` is malformed, or asks for too many faces."""
-        chosen: list[int] = []
-        for part in self.seed.split(","):
-            ends = re.fullmatch(r"\s*(\d{1,16})\s*(?:-\s*(\d{1,16})\s*)?", part)
-            first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
-            if not first <= last <= 2**53:
-                raise ConfigError(
-                    "--seed: expected a number, or numbers and ranges such as 1-64,100, up to 2**53; "
-                    f"got {part.strip()!r}"
-                )
-            if len(chosen) + last - first >= MOST_SEEDS:
-                raise ConfigError(f"--seed: at most {MOST_SEEDS:,} faces at once; got {self.seed!r}")
-            chosen += range(first, last + 1)
-        return list(dict.fromkeys(chosen)) if self.listed else range(chosen[0], chosen[0] + self.gen_num)
+        chosen = recipes.seeds(self.seed)
+        return chosen if self.listed else range(chosen[0], chosen[0] + self.gen_num)
 
     @functools.cached_property
-    def changes(self) -> Change:
+    def changes(self) -> directions.Change:
         """The requested change of the faces; raises a ConfigError if it is malformed."""
-        return Change() if self.change is None else Change.parse(self.change)
+        return directions.Change() if self.change is None else directions.Change.parse(self.change)
 
     def asked(self) -> list[str]:
         """Return what the options ask for: one of the upper part of `GOES_WITH`, then its limits."""
@@ -222,15 +201,6 @@ class GenerateConfig:
         if not re.search(r"(?<![^\s,+-])\d+(?![^\s,+-])", self.mix or self.morph or "0"):  # none is a seed
             asked.append(f"{asked[0]} of PNG files")
         return asked
-
-
-class Drawn(NamedTuple):
-    """A generated face, (S, S, C) uint8, with the name of its file, its latent (nz,) and its seed, if any."""
-
-    name: str
-    pixels: np.ndarray
-    latent: Tensor
-    seed: int | None = None
 
 
 Draw = Callable[[Sampler], Tensor]  # returns the latents (N, nz) of faces, of the classes of a sampler
@@ -310,7 +280,7 @@ def film(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     points = move(lambda of: torch.cat([recipes.point(of, word, config.gen_mean, config.gen_std) for word in words]))
     n = morph.frames_of(len(points), config.seconds)
     with bar("generating", total=(morph.FINER + 1) * n) as progress:
-        frames = zip(*morph.film(sampler, points, n, path, progress.update, config.times), strict=True)
+        frames = zip(*morph.film(sampler, points, n, path, progress.update, config.enlarge or 1), strict=True)
     for i, (latent, pixels) in enumerate(frames):
         save_single(config, sampler, Drawn(f"morph-{i:04d}", pixels, latent))
     print(f"{len(points)} faces and back in {n / morph.FPS:.1f} seconds, {n} pictures, in {path}")
@@ -318,57 +288,12 @@ def film(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
 
 
 def timelapse(config: GenerateConfig) -> None:
-    """Make a film of the preview grids of a run, given its folder.
-
-    Raises:
-        CheckpointError: there are too few preview grids.
-        ConfigError: the film cannot be written.
-    """
+    """Make a film of the preview grids of a run, given its folder."""
     run = config.timelapse or Path()
-    samples, path, size = run / "samples", config.gen_img or run / "timelapse.webp", 96
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then it is this folder
-        known = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
-        samples, size = Path(known["save_path"] or samples), int(known.get("image_size", size))
-    frames = sorted(samples.glob(images.PREVIEWS))
-    if len(frames) < 2:
-        raise CheckpointError(
-            f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "
-            "trained with --plot_every above 0"
-        )
-    morph.check_film(path)
-    try:
-        n = images.save_film(frames, path, times=config.times, enlarge=of_grids(config, frames[-1], size))
-    except OSError as error:
-        raise ConfigError(
-            f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
-            "place for the film: --gen_img"
-        ) from error
+    path = config.gen_img or run / "timelapse.webp"
+    with bar("enlarging") as progress:
+        n = morph.timelapse(run, path, config.enlarge or 1, config.gpu, progress.update)
     print(f"{n} pictures of the same latents, from first to last, in {path}")
-
-
-def of_grids(config: GenerateConfig, last: Path, size: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that enlarges preview grids of faces of a size, if asked for; `last` is the last of them.
-
-    Raises:
-        CheckpointError: the last grid is not one of such faces, or a file that comes with the program is missing.
-        OSError: the last grid cannot be read.
-    """
-    if config.enlarge is None:
-        return lambda sheet: sheet
-    on, sheet = choose_device(config.gpu), images.load_picture(last)
-    if any((side - images.GAP) % (size + images.GAP) for side in sheet.shape[:2]):
-        raise CheckpointError(f"{last}: not a grid of faces of {size} pixels, as the run's are; leave out --enlarge")
-    faces = images.cells(sheet, size)
-    why = enlarging.why_no_drawing(faces.reshape(-1, size, size, 3), on)
-    if why:
-        print(why)
-
-    def enlarge(sheet: np.ndarray) -> np.ndarray:
-        faces = images.cells(sheet, size)
-        large = enlarging.enlarged(faces.reshape(-1, size, size, 3), config.times, on, by_network=not why)
-        return images.grid(large, faces.shape[1])
-
-    return enlarge
 
 
 def classes(config: GenerateConfig, sampler: Sampler, _: Mover) -> None:
@@ -378,8 +303,7 @@ def classes(config: GenerateConfig, sampler: Sampler, _: Mover) -> None:
 
 def drawn(config: GenerateConfig, sampler: Sampler, latents: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Generate the face of each latent of (N, nz), enlarged if asked for."""
-    found = enlarging.draw(sampler, latents, config.times)
-    return zip(itertools.chain.from_iterable(found), latents, strict=True)
+    return zip(enlarging.draw(sampler, latents, config.enlarge or 1), latents, strict=True)
 
 
 def of_seeds(config: GenerateConfig, sampler: Sampler, move: Mover, seeds: Sequence[int]) -> Iterator[Drawn]:
@@ -413,24 +337,17 @@ def write_latents(
 def write(
     config: GenerateConfig, sampler: Sampler, made: Iterable[Drawn], n: int, columns: int | None = None, more: str = ""
 ) -> None:
-    """Write faces to a grid, or a single face as it is, and with `--outdir` also to single files.
-
-    Each PNG carries its recipe.
-    """
+    """Write faces to a grid, or a single face as it is, and with `--outdir` also to single files, with recipes."""
     shown: list[Drawn] = []
-    side = config.times * sampler.model.image_size + images.GAP
-    most = min(GRID, GRID_PIXELS // side**2)
+    side = (config.enlarge or 1) * sampler.model.image_size + images.GAP
+    most = min(recipes.MOST, GRID_PIXELS // side**2)
     if config.outdir is None:  # only the grid is written
         made, n = itertools.islice(made, most), min(n, most)
     for one in bar("generating", made, n):
         save_single(config, sampler, one)
         if len(shown) < most:
             shown.append(one)
-    pixels = np.stack([one.pixels for one in shown])
-    seeds = [one.seed for one in shown if one.seed is not None]
-    recipe = Recipe(sampler.digest, torch.stack([one.latent for one in shown]), columns, seeds)
-    picture = pixels[0] if len(shown) == 1 else images.grid(pixels, columns)
-    images.save_picture(picture, config.picture, recipe.text())
+    recipes.save(sampler, shown, config.picture, columns)
     told(len(shown), "face", config.picture, more)
     told(n, "single face", config.outdir)
 
@@ -438,8 +355,7 @@ def write(
 def save_single(config: GenerateConfig, sampler: Sampler, one: Drawn) -> None:
     """Write a face to a file of its own if there is `--outdir`."""
     if config.outdir is not None:
-        recipe = Recipe(sampler.digest, one.latent[None], seeds=() if one.seed is None else (one.seed,))
-        images.save_picture(one.pixels, config.outdir / f"{one.name}.png", recipe.text())
+        recipes.save(sampler, [one], config.outdir / f"{one.name}.png")
 
 
 def told(n: int, what: str, place: Path | None, more: str = "") -> None:
@@ -497,6 +413,7 @@ VERBS: Mapping[str, Callable[[GenerateConfig, Sampler, Mover], None]] = {
 }  # fmt: skip
 
 
+@enough_memory("out of memory: stop other programs that use it, or generate with --nogpu")
 def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     """Run `python generate.py`.
 
@@ -511,21 +428,20 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
     if verb == "--timelapse":
         timelapse(config)
         return
-    with enough_memory("out of memory: stop other programs that use it, or generate with --nogpu"):
-        if config.netg_path is None:
-            sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
-        else:
-            sampler = sampling.load_book(config.netg_path, config.netd_path, choose_device(config.gpu))
-        if config.classes != BARE:
-            sampler, has_rows = of_classes(config, sampler)
-            if has_rows:
-                check(verb := "--class=FROM..TO", config, typed)
-        if config.enlarge is not None and (why := enlarging.why_not(sampler)):
-            print(why)
-        try:
-            VERBS[verb](config, sampler, mover(config, sampler))
-        except OSError as error:
-            raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+    if config.netg_path is None:
+        sampler = Generator.load(config.checkpoint, config.gpu, print).sampler
+    else:
+        sampler = sampling.load_book(config.netg_path, config.netd_path, choose_device(config.gpu))
+    if config.classes != BARE:
+        sampler, has_rows = of_classes(config, sampler)
+        if has_rows:
+            check(verb := "--class=FROM..TO", config, typed)
+    if config.enlarge is not None and (why := enlarging.why_not(sampler)):
+        print(why)
+    try:
+        VERBS[verb](config, sampler, mover(config, sampler))
+    except OSError as error:
+        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
 
 
 if __name__ == "__main__":

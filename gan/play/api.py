@@ -126,8 +126,7 @@ class Generator:
         return sampler.latents(seeds, 0.0, truncation).cpu()
 
     def _pictures(self, latents: Tensor, enlarge: int) -> list[Picture]:
-        found = enlarging.draw(self.sampler, latents, enlarge)
-        return [images.picture(face) for some in found for face in some]
+        return [images.picture(face) for face in enlarging.draw(self.sampler, latents, enlarge)]
 
     def of_classes(self, classes: str) -> Generator:
         """Return this generator restricted to classes such as "hair:blue"; an empty string lifts the restriction.

@@ -1,9 +1,11 @@
-"""Morphs between faces: a path through latent space, sampled so that the picture changes at an even pace."""
+"""Films: morphs between faces, on a path through latent space at an even pace, and time-lapses of runs."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from config import ConfigError
+from config import CheckpointError, ConfigError
 from gan import images
+from gan.device import choose_device
 from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
@@ -45,12 +48,69 @@ def film(
         ConfigError: the film cannot be written.
     """
     latents = evenly(sampler, points, frames, progress)
-    faces = [face for some in enlarging.draw(sampler, latents, times, progress) for face in some]
+    faces = list(enlarging.draw(sampler, latents, times, progress))
     try:
         images.save_morph(faces, path, FPS)
     except OSError as error:
         raise ConfigError(f"could not write the film: {error}; choose another --gen_img") from error
     return latents, faces
+
+
+def timelapse(
+    run: Path, path: Path, times: int, gpu: bool | None, progress: Callable[[int], object] = lambda n: None
+) -> int:
+    """Write a film of the preview grids of a run, given its folder, `times` larger; return the number of pictures.
+
+    `progress` is called with the number of faces just enlarged.
+
+    Raises:
+        CheckpointError: there are too few preview grids, or they cannot be enlarged.
+        ConfigError: the film cannot be written.
+    """
+    samples, size = run / "samples", 96
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then it is this folder
+        known = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
+        samples, size = Path(known["save_path"] or samples), int(known.get("image_size", size))
+    frames = sorted(samples.glob(images.PREVIEWS))
+    if len(frames) < 2:
+        raise CheckpointError(
+            f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "
+            "trained with --plot_every above 0"
+        )
+    check_film(path)
+    try:
+        return images.save_film(frames, path, times=times, enlarge=of_grids(frames[-1], size, times, gpu, progress))
+    except OSError as error:
+        raise ConfigError(
+            f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
+            "place for the film: --gen_img"
+        ) from error
+
+
+def of_grids(
+    last: Path, size: int, times: int, gpu: bool | None, progress: Callable[[int], object]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that makes grids of faces of a size `times` larger; the last grid decides how.
+
+    Raises:
+        CheckpointError: the last grid is not one of such faces, or a file that comes with the program is missing.
+        OSError: the last grid cannot be read.
+    """
+    if times == 1:
+        return lambda sheet: sheet
+    on, sheet = choose_device(gpu), images.load_picture(last)
+    if any((side - images.GAP) % (size + images.GAP) for side in sheet.shape[:2]):
+        raise CheckpointError(f"{last}: not a grid of faces of {size} pixels, as the run's are; leave out --enlarge")
+    why = enlarging.why_no_drawing(images.cells(sheet, size), on)
+    if why:
+        print(why)
+
+    def enlarge(sheet: np.ndarray) -> np.ndarray:
+        large = enlarging.enlarged(images.cells(sheet, size), times, on, by_network=not why)
+        progress(len(large))
+        return images.grid(large, sheet.shape[1] // (size + images.GAP))
+
+    return enlarge
 
 
 def frames_of(faces: int, seconds: float | None) -> int:

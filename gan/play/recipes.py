@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from gan.quality.sampling import Sampler
 KEYWORD = "face-recipe"  # keyword of the text chunk in a PNG
 VERSION = 1
 MOST = 1024  # maximum number of faces in a recipe
+MOST_SEEDS = 1_000_000  # in a list
 FARTHEST = 1000.0  # maximum absolute value in a latent; typical values are about 1
 
 
@@ -57,6 +58,23 @@ class Recipe:
             "latents": base64.b64encode(numbers).decode(),
         }
         return {KEYWORD: json.dumps(content)}
+
+
+class Drawn(NamedTuple):
+    """A generated face, (S, S, C) uint8, with the name of its file, its latent (nz,) and its seed, if any."""
+
+    name: str
+    pixels: np.ndarray
+    latent: Tensor
+    seed: int | None = None
+
+
+def save(sampler: Sampler, faces: Sequence[Drawn], path: Path, columns: int | None = None) -> None:
+    """Write a face as it is, or several as a grid, a PNG with its recipe; raise an OSError if it cannot be written."""
+    pixels, known = np.stack([one.pixels for one in faces]), [one.seed for one in faces if one.seed is not None]
+    latents = torch.stack([one.latent for one in faces])
+    recipe = Recipe(sampler.digest, latents, columns, known if len(known) == len(faces) else ())
+    images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels, columns), path, recipe.text())
 
 
 def read(path: Path) -> Recipe:
@@ -113,6 +131,22 @@ def of(sampler: Sampler, path: Path) -> Recipe:
             f"({sampler.digest}); name the one that made it with --checkpoint"
         )
     return recipe
+
+
+def seeds(text: str) -> list[int]:
+    """Return the seeds that a text lists, each once; raise a ConfigError if it is malformed, or lists too many."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,16})\s*(?:-\s*(\d{1,16})\s*)?", part)
+        first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
+        if not first <= last <= 2**53:
+            raise ConfigError(
+                f"--seed: expected a number, or numbers and ranges such as 1-64,100, up to 2**53; got {part.strip()!r}"
+            )
+        if len(found) + last - first >= MOST_SEEDS:
+            raise ConfigError(f"--seed: at most {MOST_SEEDS:,} faces at once; got {text!r}")
+        found += range(first, last + 1)
+    return list(dict.fromkeys(found))
 
 
 def point(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> Tensor:

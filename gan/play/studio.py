@@ -19,7 +19,7 @@ from gan.files import as_word
 from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.directions import SLIDERS, Change, Directions
-from gan.play.recipes import Recipe
+from gan.play.recipes import Drawn
 from gan.quality import colours, ranking, sampling
 from gan.quality.sampling import Sampler
 
@@ -216,7 +216,7 @@ class Studio:
         With `quick`, rounding may differ.
         """
         sampler = dataclasses.replace(faces[0].sampler, batch=len(faces)) if quick else faces[0].sampler
-        return np.concatenate(list(enlarging.draw(sampler, torch.cat([face.latent for face in faces]), times)))
+        return np.stack(list(enlarging.draw(sampler, torch.cat([face.latent for face in faces]), times)))
 
     def large(self, faces: Sequence[Face], quick: bool = False) -> list[np.ndarray]:
         """Return the faces of one generator as people see them well, (T, T, 3) uint8 each; `quick` as in `pixels`."""
@@ -225,10 +225,8 @@ class Studio:
     def save(self, faces: Sequence[Face], path: Path, columns: int | None = None) -> None:
         """Write one face, or several as a grid, enlarged, with their recipe, as `generate.py` does."""
         pixels = self.pixels(faces, times=enlarging.times_for(faces[0].sampler))
-        known = [face.seed for face in faces if face.seed is not None]
-        latents = torch.cat([face.latent for face in faces])
-        recipe = Recipe(faces[0].sampler.digest, latents, columns, known if len(known) == len(faces) else ())
-        images.save_picture(pixels[0] if len(faces) == 1 else images.grid(pixels, columns), path, recipe.text())
+        made = [Drawn("", one, face.latent[0], face.seed) for one, face in zip(pixels, faces, strict=True)]
+        recipes.save(faces[0].sampler, made, path, columns)
 
     def command(self, face: Face, *words: str) -> str:
         """Return the terminal command that generates the same with the generator of a face."""

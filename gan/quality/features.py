@@ -100,11 +100,13 @@ def shipped(path: Path, *required: str) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged.
     """
+    remedy = "it comes with the program; git checkout -- checkpoints brings it back"
     if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such file; it comes with the program; git checkout -- checkpoints brings it back"
-        )
-    return checkpoint.load(path, required=required)
+        raise CheckpointError(f"{path}: no such file; {remedy}")
+    try:
+        return checkpoint.load(path, required=required)
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace("use another file", remedy)) from error
 
 
 def faces_encoder(on: torch.device) -> Encoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ class Sampler:
     holdout, digest, the numbers of training and held-out faces, and data_path unless it is a released one. `missing` is
     the error if a discriminator is needed but there is none. `class_filter` and `class_override` hold the code of a
     class by column: with the first, a seed draws its other classes among faces of that class, see `Classes.of_seeds`;
-    with the second, it keeps the others that it has without.
+    with the second, it keeps the others that it has without. `digests` is for `digest`, once for all copies.
     """
 
     generator: nn.Module
@@ -51,18 +50,20 @@ class Sampler:
     classes: Classes = NONE
     class_filter: Mapping[int, int] = dataclasses.field(default_factory=dict)
     class_override: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    digests: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.batch = self.batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
         """Return 16 hexadecimal digits that identify the generator's weights."""
-        sha256 = hashlib.sha256()
-        for name, weights in self.generator.state_dict().items():
-            sha256.update(name.encode())
-            sha256.update(weights.cpu().contiguous().numpy().tobytes())
-        return sha256.hexdigest()[:16]
+        if not self.digests:
+            sha256 = hashlib.sha256()
+            for name, weights in self.generator.state_dict().items():
+                sha256.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
+            self.digests.append(sha256.hexdigest()[:16])
+        return self.digests[0]
 
     def faces(self, seeds: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Iterator[np.ndarray]:
         """Generate the samples of `seeds` in order, in batches of pixels (n, S, S, C) uint8."""

@@ -17,7 +17,7 @@ import config
 import generate
 from gan import checkpoint
 from gan.images import to_tensor
-from gan.play import directions, enlarging
+from gan.play import directions, enlarging, recipes
 from gan.quality import colours, eyes, sampling
 from gan.training import ema
 from model import Discriminator, Generator
@@ -83,7 +83,7 @@ def test_it_draws_a_grid_and_single_faces_that_are_the_same(small: Path, tmp_pat
 def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate, "GRID", 2)
+    monkeypatch.setattr(recipes, "MOST", 2)
     sampler, drawn = sampling.load(small, CPU), list[int]()
 
     def made() -> Iterator[generate.Drawn]:
@@ -96,6 +96,10 @@ def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
     assert drawn == [0, 1]
     generate.write(dataclasses.replace(config, outdir=tmp_path / "out"), sampler, made(), 5)
     assert len(list((tmp_path / "out").iterdir())) == 5
+    monkeypatch.setattr(generate, "GRID_PIXELS", 66**2)
+    drawn.clear()
+    generate.write(dataclasses.replace(config, enlarge=2), sampler, made(), 5)
+    assert drawn == [0]  # of 64 pixels
 
 
 def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
@@ -249,6 +253,7 @@ def test_a_faulty_enlarger_is_one_line(
     said = refused(run_here("generate.py", "--nogpu", "--nogen=1", "--enlarge=4"))
     enlarging.load.cache_clear()
     assert "enlarger.pt" in said
+    assert "it comes with the program; git checkout -- checkpoints brings it back" in said
     assert not (tmp_path / "result.png").exists()
 
 

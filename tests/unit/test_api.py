@@ -44,6 +44,11 @@ def test_its_faces_are_those_of_the_command_line(
         assert np.array_equal(np.asarray(face), np.asarray(Image.open(tmp_path / f"out/face-{seed:08d}.png")))
     (again,) = released.draw([tmp_path / "out/face-00000005.png"])
     assert np.array_equal(np.asarray(again), np.asarray(faces[0]))
+    asked = "--seed=5", "--nogen=1", "--gen_std=0.8", "--enlarge=2", "--nogpu"
+    assert run_here("generate.py", *asked).returncode == 0
+    (large,) = released.sample(1, seed=5, truncation=0.8, enlarge=2)
+    for one in (large, *released.draw([tmp_path / "out/face-00000005.png"], enlarge=2)):
+        assert np.array_equal(np.asarray(one), np.asarray(Image.open(tmp_path / "result.png")))
     tensors = released.tensors(2, seed=5, truncation=0.8)
     assert tensors.shape == (2, 3, 96, 96)
     assert np.array_equal(((tensors[1] + 1) * 127.5).round().permute(1, 2, 0).byte().numpy(), np.asarray(faces[1]))
@@ -54,6 +59,7 @@ def test_a_film_begins_with_its_first_face_and_an_own_picture_is_found(
 ) -> None:
     film = released.morph([3, released.latents([17])], seconds=0.4)
     assert len(film) == 10
+    assert {face.size for face in released.morph([3, 17], seconds=0.08, enlarge=4)} == {(384, 384)}
     first = np.asarray(released.draw([3])[0]).astype(int)
     assert np.abs(np.asarray(film[0]) - first).max() <= 1  # its way is computed
     monkeypatch.setattr("gan.play.inversion.ROUNDS", ((2, 4),))

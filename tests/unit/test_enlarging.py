@@ -1,14 +1,18 @@
 """Larger faces: what the network adds is about the face that it is given, and what it does not know goes by Lanczos."""
 
+import dataclasses
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from config import RELEASED, ConfigError
 from gan import images
 from gan.data import synthetic
-from gan.play import enlarging
+from gan.play import enlarging, morph
 from gan.quality import sampling
 
 CPU = torch.device("cpu")
@@ -60,20 +64,62 @@ def test_drawn_faces_are_known_and_other_pictures_are_not(faces: np.ndarray) -> 
     for known in (faces, drawn):
         assert enlarging.why_no_drawing(known, CPU) == ""
     noise = random.integers(0, 256, (16, 96, 96, 3), np.uint8)
-    assert "these do not look like drawn faces (distance" in enlarging.why_no_drawing(noise, CPU)
-    for size in (32, 288):
+    for unknown in (noise, digits()):
+        assert "these do not look like drawn faces (distance" in enlarging.why_no_drawing(unknown, CPU)
+    for size in (48, 256):
+        assert enlarging.why_no_drawing(np.stack([small(face, size) for face in faces]), CPU) == ""
+    for size in (32, 47, 257, 288):
         pixels = np.stack([small(face, size) for face in faces])
         assert f"knows faces of 48 to 256 pixels; these have {size}" in enlarging.why_no_drawing(pixels, CPU)
 
 
+def digits() -> np.ndarray:
+    """Sixteen pictures of a white digit, (16, 96, 96, 3)."""
+    random, shown = np.random.default_rng(0), list[np.ndarray]()
+    for i in range(16):
+        picture = Image.new("L", (96, 96))
+        ImageDraw.Draw(picture).text((20, 5), str(i % 10), 255, font_size=int(random.integers(60, 90)))
+        shown.append(np.asarray(picture.rotate(int(random.integers(-15, 15))).convert("RGB")))
+    return np.stack(shown)
+
+
 def test_only_two_and_four_times_are_offered() -> None:
-    sampler = sampling.load(RELEASED, CPU)
+    sampler, told = sampling.load(RELEASED, CPU), list[int]()
     with pytest.raises(ConfigError, match="expected to enlarge 1, 2 or 4 times; got 3"):
         next(enlarging.draw(sampler, sampler.latents([0]), 3))
-    assert enlarging.times_for(sampler) == 4
+    made = list(enlarging.draw(sampler, sampler.latents([0, 1]), 1, told.append))
+    assert np.array_equal(made, next(sampler.faces([0, 1])))
+    assert told == [2]
+
+
+def test_people_see_faces_of_about_384_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = sampling.load(RELEASED, CPU)
+    for size, times in ((48, 4), (96, 4), (128, 4), (144, 2), (192, 2), (256, 1), (512, 1)):
+        one = dataclasses.replace(sampler, model=dataclasses.replace(sampler.model, image_size=size))
+        assert enlarging.times_for(one) == times
+    monkeypatch.setitem(enlarging._KINDS, sampler.digest, "no drawing")
+    assert enlarging.times_for(sampler) == 1
+
+
+def test_the_film_of_a_run_is_enlarged_by_the_network_if_its_last_faces_are_drawn(
+    faces: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, faces.shape, np.uint8)
+    for last, by_network in ((faces[:6], True), (noise[:6], False)):
+        images.save_picture(images.grid(last, 3), tmp_path / "samples/step-00000001.png")
+        told = list[int]()
+        enlarge = morph.of_grids(tmp_path / "samples/step-00000001.png", 96, 2, False, told.append)
+        expected = enlarging.enlarged(faces[:6], 2, CPU, by_network=by_network)
+        assert np.array_equal(enlarge(images.grid(faces[:6], 3)), images.grid(expected, 3))
+        assert told == [6]
+        assert ("do not look like drawn faces" in capsys.readouterr().out) != by_network
+    (tmp_path / "config.json").write_text(json.dumps({"config": {"save_path": "", "image_size": 96}}))
+    images.save_picture(images.grid(faces[:6], 3), tmp_path / "samples/step-00000002.png")
+    assert morph.timelapse(tmp_path, tmp_path / "film.webp", 2, False) == 2
+    with Image.open(tmp_path / "film.webp") as film:
+        assert film.size == (3 * 194 + 2, 2 * 194 + 2)
 
 
 def test_a_grid_comes_apart_into_the_faces_that_it_was_made_of(faces: np.ndarray) -> None:
-    cells = images.cells(images.grid(faces[:6], 3), 96)
-    assert np.array_equal(cells.reshape(6, 96, 96, 3), faces[:6])
-    assert cells.shape[:2] == (2, 3)
+    for columns in (2, 3, 6):
+        assert np.array_equal(images.cells(images.grid(faces[:6], columns), 96), faces[:6])
