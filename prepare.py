@@ -27,6 +27,7 @@ from gan.data.faces import RESERVE
 from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, printable, replacing_folder, tidy, write_text
+from gan.presets import suggested
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
@@ -367,7 +368,10 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     if kept and not config.dry_run:
         if config.detect is None and not config.centre:
             log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
-        log(f"train:   python train.py --data_path={printable(as_word(config.out))} --budget=60")
+        options = suggested(kept)
+        log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
+        if "--init" in options:
+            log("         without --init=released if they are not anime faces")
 
 
 if __name__ == "__main__":

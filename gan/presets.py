@@ -105,6 +105,11 @@ FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
 OTHER_STYLE: dict[str, Any] = {"lr1": 2e-3, "lr2": 2e-3}
 
 
+def suggested(faces: int) -> str:
+    """Return the options of train.py that suit a number of anime faces, as in the README's table."""
+    return f"--init=released --budget={3 if faces < 100 else 10}" if faces <= FEW_FACES else "--budget=60"
+
+
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:
     """Build a config from typed options by name, which override those of the preset, which override the defaults.
 

@@ -17,7 +17,7 @@ from gan import latent
 from gan.command_line import log
 from gan.data.faces import Pack
 from gan.device import describe
-from gan.presets import FEW, FEW_FACES, OTHER_STYLE
+from gan.presets import FEW, FEW_FACES, OTHER_STYLE, suggested
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST
 from gan.training import plan
@@ -117,7 +117,7 @@ def suited(
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
         log(
             f"{n:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
-            f"which has seen many, gives better ones: --init=released{'' if config.budget else ' --budget=10'}"
+            f"which has seen many, gives better ones: {'--init=released' if config.budget else suggested(n)}"
         )
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and n * config.save_every < least:

@@ -675,7 +675,8 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile").mkdir()
     (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
     done = run_here("prepare.py", "my pile", "--out=my faces")
-    assert "python train.py --data_path='my faces' --budget=60\n" in done.stdout
+    assert "python train.py --data_path='my faces' --init=released --budget=3\n" in done.stdout
+    assert "without --init=released if they are not anime faces\n" in done.stdout
 
 
 def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.options import CONFIGS, options_page
 from gan.command_line import parse
+from gan.presets import suggested
 from gan.quality import whole_faces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,3 +149,11 @@ def test_a_page_shows_every_picture() -> None:
     pages = "".join(read(document) for document in DOCUMENTS)
     for picture in (path for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".webp")):
         assert re.search(rf"\]\((docs/|\.\./docs/)?{re.escape(picture.name)}\)", pages), f"no page shows {picture.name}"
+
+
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_for_each_number_of_pictures_the_table_has_what_the_programs_suggest(document: str) -> None:
+    rows = re.findall(r"^\| ([\d,]+) \| `python train\.py --data_path=my_faces ([^`]+)`", read(document), re.MULTILINE)
+    assert len(rows) == 4
+    for number, options in rows:
+        assert options == suggested(int(number.replace(",", "")))
