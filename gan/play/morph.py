@@ -56,9 +56,7 @@ def film(
     return latents, faces
 
 
-def timelapse(
-    run: Path, path: Path, times: int, gpu: bool | None, progress: Callable[[int], object] = lambda n: None
-) -> int:
+def timelapse(run: Path, path: Path, times: int, gpu: bool | None, progress: Callable[[int], object]) -> int:
     """Write a film of the preview grids of a run, given its folder, `times` larger; return the number of pictures.
 
     `progress` is called with the number of faces just enlarged.

@@ -42,6 +42,12 @@ def test_an_enlarged_face_is_the_same_face_and_crisper_than_by_lanczos(faces: np
         assert np.percentile(steps[0], 99) > 1.2 * np.percentile(steps[1], 99)  # lines are thinner, and so steeper
 
 
+def test_twice_as_large_is_the_average_of_four_times_and_colours_reach_black_and_white(faces: np.ndarray) -> None:
+    two, four = (enlarging.enlarged(faces, times, CPU, by_network=True) for times in (2, 4))
+    assert np.abs(two - four.reshape(8, 192, 2, 192, 2, 3).mean((2, 4))).max() <= 1
+    assert (four.min(), four.max()) == (0, 255)
+
+
 def test_a_face_does_not_depend_on_those_beside_it(faces: np.ndarray) -> None:
     together = enlarging.enlarged(faces[:3], 4, CPU, by_network=True)
     (alone,) = enlarging.enlarged(faces[1:2], 4, CPU, by_network=True)
@@ -83,13 +89,14 @@ def digits() -> np.ndarray:
     return np.stack(shown)
 
 
-def test_only_two_and_four_times_are_offered() -> None:
+def test_faces_are_drawn_two_or_four_times_larger_and_by_the_network() -> None:
     sampler, told = sampling.load(RELEASED, CPU), list[int]()
     with pytest.raises(ConfigError, match="expected to enlarge 1, 2 or 4 times; got 3"):
         next(enlarging.draw(sampler, sampler.latents([0]), 3))
-    made = list(enlarging.draw(sampler, sampler.latents([0, 1]), 1, told.append))
-    assert np.array_equal(made, next(sampler.faces([0, 1])))
-    assert told == [2]
+    faces = next(sampler.faces([0, 1]))
+    for times, expected in ((1, faces), (2, enlarging.enlarged(faces, 2, CPU, by_network=True))):
+        assert np.array_equal(list(enlarging.draw(sampler, sampler.latents([0, 1]), times, told.append)), expected)
+    assert told == [2, 2]
 
 
 def test_people_see_faces_of_about_384_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +111,10 @@ def test_people_see_faces_of_about_384_pixels(monkeypatch: pytest.MonkeyPatch) -
 def test_the_film_of_a_run_is_enlarged_by_the_network_if_its_last_faces_are_drawn(
     faces: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, faces.shape, np.uint8)
+    noise, told = np.random.default_rng(0).integers(0, 256, faces.shape, np.uint8), list[int]()
     for last, by_network in ((faces[:6], True), (noise[:6], False)):
         images.save_picture(images.grid(last, 3), tmp_path / "samples/step-00000001.png")
-        told = list[int]()
+        told.clear()
         enlarge = morph.of_grids(tmp_path / "samples/step-00000001.png", 96, 2, False, told.append)
         expected = enlarging.enlarged(faces[:6], 2, CPU, by_network=by_network)
         assert np.array_equal(enlarge(images.grid(faces[:6], 3)), images.grid(expected, 3))
@@ -115,7 +122,8 @@ def test_the_film_of_a_run_is_enlarged_by_the_network_if_its_last_faces_are_draw
         assert ("do not look like drawn faces" in capsys.readouterr().out) != by_network
     (tmp_path / "config.json").write_text(json.dumps({"config": {"save_path": "", "image_size": 96}}))
     images.save_picture(images.grid(faces[:6], 3), tmp_path / "samples/step-00000002.png")
-    assert morph.timelapse(tmp_path, tmp_path / "film.webp", 2, False) == 2
+    assert morph.timelapse(tmp_path, tmp_path / "film.webp", 2, False, told.append) == 2
+    assert told == [6, 6, 6]
     with Image.open(tmp_path / "film.webp") as film:
         assert film.size == (3 * 194 + 2, 2 * 194 + 2)
 
