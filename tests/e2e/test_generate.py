@@ -222,6 +222,8 @@ def test_faces_are_enlarged_wherever_they_are_written_and_their_recipe_stays(tmp
         again = run_here("generate.py", "--nogpu", "--enlarge=4", *asked.split())
         assert again.returncode == 0, again.stderr
         assert np.abs(pixels(tmp_path / "result.png").astype(int) - pixels(tmp_path / face)).max() <= 1
+    assert run_here("generate.py", "--nogpu", "--like=four.png").returncode == 0
+    assert np.array_equal(pixels(tmp_path / "result.png"), pixels(tmp_path / "small.png"))
     assert run_here("generate.py", "--nogpu", f"--like={face}").returncode == 0
     assert np.array_equal(pixels(tmp_path / "result.png"), pixels(tmp_path / "small/face-00000005.png"))
     film = run_here("generate.py", "--nogpu", f"--morph=5,{face}", "--seconds=0.2", "--enlarge=4", "--outdir=film")
