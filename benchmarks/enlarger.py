@@ -49,7 +49,7 @@ CROP, BATCH, RATE = 48, 8, 8e-4
 PLAIN = 0.4
 """Share of the time with L1 alone."""
 
-OF_DIFFERENCES, OF_MAPS, OF_HEADS = 0.5, 0.02, 0.003
+OF_DIFFERENCES, OF_MAPS, OF_HEADS = 0.5, 0.02, 0.015
 """Weights of the parts of the loss; that of pixels has 1."""
 
 DEPTHS, SCALES = 3, (6.4, 8.7, 8.0)
