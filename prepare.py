@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -39,13 +39,13 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     if "margin" in typed and config.detect is None:
         raise ConfigError("--margin is for --detect; leave it out, or add --detect")
     check(config)
-    if config.detect is not None:
-        cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
-        config = dataclasses.replace(config, detect=cascade)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
         raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
+    if config.detect is not None:
+        cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
+        config = dataclasses.replace(config, detect=cascade)
     log(f"{len(pictures):,} pictures; inspecting them")
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
@@ -70,8 +70,8 @@ def prepared(
     rows = {i: row for row, i in enumerate(i for i, face in enumerate(candidates) if face.digest)}
     shape = len(rows), SIZE, SIZE, 3
     pixels = np.memmap(file, np.uint8, "r", shape=shape) if rows else np.empty(shape, np.uint8)
-    gone = deleted_from(config.out)
-    found, kept_kinds = select(candidates, pixels, rows, config, gone)
+    gone, there = deleted_from(config.out)
+    found, kept_kinds = select(candidates, pixels, rows, config, gone, there)
     gone = [] if "deleted" in kept_kinds else gone
     manifest, labels = ([], {}) if config.dry_run else write_faces(candidates, pixels, rows, config, gone)
     kept = len({cleaning.name_of(face) for face in candidates if not face.kind})
@@ -179,16 +179,16 @@ def rows_in(manifest: Path) -> dict[str, dict[str, Any]] | None:
         return None
 
 
-def deleted_from(folder: Path) -> list[dict[str, Any]]:
-    """Return the manifest's rows of the faces that the user has deleted; none if that is all of them, to begin anew.
+def deleted_from(folder: Path) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return the manifest's rows of the faces that the user has deleted, and the names of those that are there.
 
-    Those deleted before an earlier call are marked in the manifest. They alone do not make a folder an emptied one: it
-    may have been a call that found no faces.
+    If all were deleted, there are no rows, to begin anew. Those deleted before an earlier call are marked in the
+    manifest. They alone do not make a folder an emptied one: it may have been a call that found no faces.
     """
     rows = [row for row in (rows_in(folder / MANIFEST) or {}).values() if "source" in row]
     gone = [row for row in rows if not os.path.lexists(folder / row["file"])]
     emptied = len(gone) == len(rows) and not all("deleted" in row for row in rows)
-    return [] if emptied else gone
+    return [] if emptied else gone, {row["file"] for row in rows} - {row["file"] for row in gone}
 
 
 def existing(path: Path) -> Path:
@@ -222,11 +222,12 @@ def select(
     rows: Mapping[int, int],
     config: PrepareConfig,
     gone: Sequence[Mapping[str, Any]],
+    there: Collection[str],
 ) -> tuple[dict[str, int], list[str]]:
     """Mark faces that the user deleted, duplicates and outliers, and clear the marks of the kinds that are kept.
 
-    `rows` maps an index in `candidates` to a row of `pixels`, (N, 96, 96, 3), and `gone` is of `deleted_from`. Returns
-    the number of findings of each kind, and the kinds that are kept.
+    `rows` maps an index in `candidates` to a row of `pixels`, (N, 96, 96, 3); `gone` and `there` are of `deleted_from`.
+    Returns the number of findings of each kind, and the kinds that are kept.
     """
     keep = {kind.strip() for kind in config.keep.split(",") if kind.strip()}
     colourless = {"grey", "dark", "blank", "unfinished"}  # pictures of the last three were not checked for grey
@@ -248,7 +249,7 @@ def select(
                 if face.kind in keep:
                     face.kind = face.why = ""
 
-    cleaning.mark_deleted(candidates, gone)
+    cleaning.mark_deleted(candidates, gone, there)
     settle("deleted")
     cleaning.mark_duplicates(candidates)
     settle("duplicate", "near_duplicate")
@@ -371,7 +372,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
         options = suggested(kept)
         log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
         if "--init" in options:
-            log("         without --init=released if they are not anime faces")
+            log("         if they are not anime faces: --budget=60 instead of these options")
 
 
 if __name__ == "__main__":

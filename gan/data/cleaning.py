@@ -15,7 +15,7 @@ import stat
 import unicodedata
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -184,6 +184,7 @@ class Candidate:
     colour: tuple[int, int, int] = (0, 0, 0)  # mean red, green, blue
     faults: dict[str, str] = dataclasses.field(default_factory=dict)  # details of each defect found in the crop alone
     original: Candidate | None = dataclasses.field(default=None, repr=False, compare=False)  # what it duplicates
+    there: bool = False  # its file is in the folder since an earlier call, where the user left it
 
 
 def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list[Candidate], int]:
@@ -343,16 +344,16 @@ def _hash(grey: Image.Image) -> int:
 def mark_duplicates(candidates: Sequence[Candidate]) -> None:
     """Mark all but the largest of each group of duplicates (equal pixels) and near duplicates (similar hashes).
 
-    If there is a deleted one among them, it counts as the largest, so that no copy takes its place. Candidates with
-    another finding are skipped. The time is quadratic in their number, 4 s for 30,000 and 18 s for
-    60,000; the memory is not.
+    If there is a deleted one among them, it counts as the largest, so that no copy takes its place, but those stay that
+    the user left. Candidates with another finding are skipped. The time is quadratic in their number, 4 s for 30,000
+    and 18 s for 60,000; the memory is not.
     """
     clean = [face for face in candidates if face.kind in ("", "deleted")]
     clean.sort(key=lambda face: (not face.kind, -face.size[0] * face.size[1]))  # of equal ones keep the first
     first: dict[bytes, Candidate] = {}
     for face in clean:
         kept = first.setdefault(face.digest, face)
-        if kept is not face and not face.kind:
+        if kept is not face and not face.kind and not (face.there and kept.kind):
             face.kind, face.why, face.original = "duplicate", kept.picture.about, kept
     clean = list(first.values())
     if len(clean) < 2:
@@ -367,7 +368,7 @@ def mark_duplicates(candidates: Sequence[Candidate]) -> None:
             differing = np.bitwise_count(hashes[block, mirrored, None] ^ hashes[None, : start + rows, 0])
             for row, other in zip(*np.nonzero(differing <= BITS), strict=True):
                 i = start + row
-                if other >= i or clean[other].kind not in ("", "deleted"):
+                if other >= i or clean[other].kind not in ("", "deleted") or (clean[i].there and clean[other].kind):
                     continue
                 view = brightness[i, :, ::-1] if mirrored else brightness[i]
                 correlation = float((view.astype(np.float32) * brightness[other]).mean())
@@ -387,31 +388,39 @@ def mark_outliers(candidates: Sequence[Candidate], distances: np.ndarray) -> Non
             face.kind, face.why = "outlier", why
 
 
-def mark_deleted(candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Mark the faces of a manifest's rows: by name, or, if `--margin` changed it, by the place they are cut from."""
+def mark_deleted(candidates: Sequence[Candidate], rows: Sequence[Mapping[str, Any]], there: Collection[str]) -> None:
+    """Mark the faces of a manifest's rows: by name, or, if `--margin` changed it, by the place they are cut from.
+
+    Those whose files are `there` are never marked.
+    """
     names, cut = {row["file"] for row in rows}, dict[str, list[Any]]()
     for row in rows:
-        if row["box"]:
+        if row.get("box"):
             cut.setdefault(row["source"], []).append(row["box"])
     for face in candidates:
-        boxes = cut.get(os.path.abspath(face.picture.about), ())
-        if not face.kind and (
-            name_of(face) in names or (face.box and any(_same_place(face.box, box) for box in boxes))
-        ):
-            face.kind = "deleted"
+        if not face.kind:
+            name, boxes = name_of(face), cut.get(os.path.abspath(face.picture.about), ())
+            face.there = name in there
+            placed = face.box is not None and any(_same_place(face.box, box) for box in boxes)
+            if name in names or (placed and not face.there):
+                face.kind = "deleted"
 
 
 def _same_place(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Return whether the centres of two boxes are closer than a quarter of the smaller one's side."""
-    apart = max(abs(one[axis] + one[axis + 2] - other[axis] - other[axis + 2]) for axis in (0, 1))
-    return 2 * apart < min(one[2] - one[0], other[2] - other[0])  # `apart` is twice the distance
+    """Return whether two squares may be of one face with other margins.
+
+    With the largest margin, a square is five times as long as the face, so a tenth of it is half a face.
+    """
+    sides = sorted((one[2] - one[0], other[2] - other[0]))
+    apart = max(abs(one[axis] + one[axis + 2] - other[axis] - other[axis + 2]) / 2 for axis in (0, 1))
+    return apart < max(2, sides[0] / 10) and sides[1] < 5.2 * sides[0]
 
 
 def name_of(face: Candidate) -> str:
     """Return the path of a face's file below the output folder; it ends in a hash of the pixels, folder and box."""
     picture = face.picture
     original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
-    key = hashlib.sha256(face.digest + repr((picture.folder, face.box)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(face.digest + repr((picture.folder, face.box and tuple(face.box))).encode()).hexdigest()[:12]
     name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if face.box is None else '.png'}"
     return f"{picture.folder}/{name}".lstrip("/")
 

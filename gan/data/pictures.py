@@ -157,7 +157,10 @@ def _start() -> subprocess.Popen[Any]:
     apart: dict[str, Any] = {"start_new_session": True}  # so that Ctrl-C does not reach it
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
+    environment = {**os.environ, "OPENCV_FOR_THREADS_NUM": "1"}  # there is a process for each core
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, **apart
+    )
 
 
 def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tuple[Any, ...]) -> T:

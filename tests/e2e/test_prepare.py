@@ -299,20 +299,35 @@ def test_what_a_killed_call_had_moved_away_was_not_deleted(tmp_path: Path, six: 
         assert stems(tmp_path / "faces") == set("01245")
 
 
-def test_a_face_cut_with_another_margin_is_the_deleted_one_and_its_neighbour_is_not() -> None:
-    def cut(name: str, left: int, top: int, right: int, bottom: int) -> cleaning.Candidate:
-        box, picture = detection.Box(left, top, right, bottom), cleaning.Picture(Path("pile"), name)
-        return cleaning.Candidate(picture, size=(right - left, bottom - top), box=box, digest=b"d")
+def cut(name: str, left: int, top: int, right: int, bottom: int) -> cleaning.Candidate:
+    """A face that was cut out of a picture."""
+    box, picture = detection.Box(left, top, right, bottom), cleaning.Picture(Path("pile"), name)
+    return cleaning.Candidate(picture, size=(right - left, bottom - top), box=box, digest=b"d")
 
-    deleted = cut("a.png", 100, 0, 400, 300)  # of a face from 200 to 300, with a margin of 1
+
+def test_a_face_cut_with_another_margin_is_the_deleted_one_and_its_neighbour_is_not() -> None:
+    deleted = cut("a.png", 100, 0, 600, 500)  # of a face from 300 to 400, with a margin of 2
     gone = [cleaning.row(cleaning.name_of(deleted), deleted, "")]
-    same, clipped = cut("a.png", 197, 97, 303, 203), cut("a.png", 150, 40, 350, 240)
-    neighbour, elsewhere = cut("a.png", 210, 0, 510, 300), cut("b.png", 100, 10, 400, 310)
+    same, rounded = cut("a.png", 298, 198, 404, 304), cut("a.png", 199, 99, 501, 401)
+    neighbour, elsewhere = cut("a.png", 220, 0, 720, 500), cut("b.png", 100, 10, 600, 510)
+    far_smaller = cut("a.png", 305, 205, 395, 295)  # the whole picture was deleted, not a face in it
     whole = cleaning.Candidate(cleaning.Picture(Path("pile"), "a.png"), size=(400, 300), digest=b"w")
     faulty = dataclasses.replace(same, kind="small")
-    faces = [same, clipped, neighbour, elsewhere, whole, faulty]
-    cleaning.mark_deleted(faces, gone)
-    assert [face.kind for face in faces] == ["deleted", "deleted", "", "", "", "small"]
+    faces = [same, rounded, neighbour, elsewhere, far_smaller, whole, faulty]
+    cleaning.mark_deleted(faces, gone, ())
+    assert [face.kind for face in faces] == ["deleted", "deleted", "", "", "", "", "small"]
+
+
+def test_a_face_that_the_user_left_stays_beside_a_deleted_one_at_its_place_and_a_deleted_copy() -> None:
+    deleted, left = cut("a.png", 100, 0, 200, 100), cut("a.png", 90, 0, 210, 120)
+    copy, new = cut("b.png", 0, 0, 90, 90), cut("c.png", 0, 0, 300, 300)
+    gone = [cleaning.row(cleaning.name_of(deleted), deleted, "")]
+    faces = [deleted, left, copy, new]
+    for face in faces:
+        face.brightness = np.zeros(256, np.float16).tobytes()
+    cleaning.mark_deleted(faces, gone, {cleaning.name_of(left), cleaning.name_of(copy)})
+    cleaning.mark_duplicates(faces)
+    assert [face.kind for face in faces] == ["deleted", "", "", "duplicate"]
 
 
 def change(out: Path, what: str) -> str:
@@ -615,7 +630,7 @@ def test_pictures_without_a_face_say_nothing_of_the_others_colours() -> None:
         face.digest, face.brightness = bytes([i]), np.zeros(256, np.float16).tobytes()
         face.faults = {"grey": ""} if face.kind == "grey" else {}
     config = cleaning.PrepareConfig(sources=(Path("pile"),))
-    assert prepare.select(faces, np.empty((0, 96, 96, 3), np.uint8), {}, config, []) == (
+    assert prepare.select(faces, np.empty((0, 96, 96, 3), np.uint8), {}, config, [], ()) == (
         {"grey": 2, "faceless": 3},
         ["grey"],
     )
@@ -676,7 +691,7 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
     done = run_here("prepare.py", "my pile", "--out=my faces")
     assert "python train.py --data_path='my faces' --init=released --budget=3\n" in done.stdout
-    assert "without --init=released if they are not anime faces\n" in done.stdout
+    assert "if they are not anime faces: --budget=60 instead of these options\n" in done.stdout
 
 
 def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:

@@ -373,7 +373,7 @@ def test_few_faces_without_old_weights_are_told_of_the_released_generator(
     done = run_here("train.py", *words, f"--data_path={tmp_path / 'own'}", "--run=a")
     assert done.returncode == 0, done.stderr
     assert "12 faces are few to learn from" in done.stdout
-    assert "--init=released --budget=10" in done.stdout
+    assert "--init=released --budget=3" in done.stdout
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has a GPU")

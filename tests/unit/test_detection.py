@@ -81,10 +81,10 @@ def test_a_tilted_face_is_found_once_and_cut_out_upright(tmp_path: Path, tilt: i
 
 
 def test_faces_come_from_left_to_right_with_a_margin_that_may_reach_over_the_border(tmp_path: Path) -> None:
-    picture = scene((420, 230, 120, 60), (60, 250, 100, 0))
-    one, other = detection.faces(picture, cascade(tmp_path), 0.2, 60)
+    picture = scene((100, 230, 120, 60), (540, 250, 100, 0))
+    other, one = detection.faces(picture, cascade(tmp_path), 0.2, 60)
     assert (one.angle, other.angle) == (0, -60)
-    assert one.left == pytest.approx(-10, abs=4)
+    assert one.right == pytest.approx(610, abs=4)
     assert one.right - one.left == pytest.approx(140, abs=5)
     assert detection.cut(picture, one).size == (one.right - one.left,) * 2
 
@@ -102,6 +102,33 @@ def test_in_a_large_picture_a_tilted_face_is_sought_in_a_smaller_copy(
     (box,) = detection.faces(scene((250, 220, 200, -30)), cascade(tmp_path), 0.0, 60)
     assert box.angle == 30
     assert (box.left, box.top, box.right, box.bottom) == pytest.approx((150, 120, 350, 320), abs=8)
+
+
+@pytest.mark.parametrize("size", [(40_000, 3), (60, 33_000), (1, 1), (20, 10)])
+def test_pictures_of_any_shape_are_searched(tmp_path: Path, size: tuple[int, int]) -> None:
+    assert detection.faces(Image.new("RGB", size), cascade(tmp_path), 0.03, 64) == []
+
+
+def test_in_a_long_strip_the_upright_faces_are_found(tmp_path: Path) -> None:
+    strip = Image.new("RGB", (33_000, 300), (128, 150, 170))
+    strip.paste(scene((250, 150, 100, 0)).crop((0, 0, 600, 300)), (20_000, 0))
+    boxes = detection.faces(strip, cascade(tmp_path), 0.0, 60)
+    assert [box.angle for box in boxes] == [0]
+    assert boxes[0].left == pytest.approx(20_200, abs=4)
+
+
+def test_a_small_upright_hit_does_not_hide_a_large_tilted_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = iter([[(250.0, 220.0, 42.0, 5)], [(250.0, 220.0, 300.0, 40)], [], [], []])
+    monkeypatch.setattr(detection, "_hits", lambda *arguments: next(hits))
+    boxes = detection.faces(Image.new("RGB", (600, 500)), tmp_path, 0.0, 60)
+    assert sorted(box.right - box.left for box in boxes) == [42, 300]
+
+
+def test_a_square_with_a_wide_margin_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = iter([[(300.0, 250.0, 300.0, 9)], [], [], [], []])
+    monkeypatch.setattr(detection, "_hits", lambda *arguments: next(hits))
+    (box,) = detection.faces(Image.new("RGB", (600, 500)), tmp_path, 2.0, 60)
+    assert box.right - box.left == 1200
 
 
 def test_what_lies_beyond_the_border_is_mirrored() -> None:
