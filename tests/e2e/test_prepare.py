@@ -319,7 +319,7 @@ def test_a_face_cut_with_another_margin_is_the_deleted_one_and_its_neighbour_is_
 
 
 def test_a_face_that_the_user_left_stays_beside_a_deleted_one_at_its_place_and_a_deleted_copy() -> None:
-    deleted, left = cut("a.png", 100, 0, 200, 100), cut("a.png", 90, 0, 210, 120)
+    deleted, left = cut("a.png", 100, 0, 200, 100), cut("a.png", 92, 0, 208, 116)
     copy, new = cut("b.png", 0, 0, 90, 90), cut("c.png", 0, 0, 300, 300)
     gone = [cleaning.row(cleaning.name_of(deleted), deleted, "")]
     faces = [deleted, left, copy, new]
@@ -743,13 +743,18 @@ def test_a_cascade_that_opencv_cannot_open_by_its_name_is_read_for_it(
     detection.detector.cache_clear()
 
 
-def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_here: Command) -> None:
-    pytest.importorskip("cv2")
-    (tmp_path / "bright.xml").write_text(CASCADE)
+def two_faces(folder: Path) -> None:
+    """Write the cascade and a picture in which it finds two faces."""
+    (folder / "bright.xml").write_text(CASCADE)
     scene = Image.new("RGB", (600, 300), (20, 30, 60))
     for x, colour in ((100, (250, 220, 200)), (400, (220, 250, 210))):
         ImageDraw.Draw(scene).rectangle((x, 110, x + 79, 189), fill=colour)
-    scene.save(tmp_path / "scene.png")
+    scene.save(folder / "scene.png")
+
+
+def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_here: Command) -> None:
+    pytest.importorskip("cv2")
+    two_faces(tmp_path)
     Image.new("RGB", (200, 200), "black").save(tmp_path / "nobody.png")
     words = [
         "scene.png",
@@ -778,11 +783,7 @@ def test_detected_faces_are_cut_with_a_margin_a_file_each(tmp_path: Path, run_he
 
 def test_a_face_that_the_user_deleted_stays_out_with_another_margin(tmp_path: Path, run_here: Command) -> None:
     pytest.importorskip("cv2")
-    (tmp_path / "bright.xml").write_text(CASCADE)
-    scene = Image.new("RGB", (600, 300), (20, 30, 60))
-    for x, colour in ((100, (250, 220, 200)), (400, (220, 250, 210))):
-        ImageDraw.Draw(scene).rectangle((x, 110, x + 79, 189), fill=colour)
-    scene.save(tmp_path / "scene.png")
+    two_faces(tmp_path)
     words = "scene.png", "--out=faces", "--detect=bright.xml", "--min_size=100"
 
     def found(*more: str) -> tuple[int, int]:

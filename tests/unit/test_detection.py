@@ -124,6 +124,15 @@ def test_a_small_upright_hit_does_not_hide_a_large_tilted_face(tmp_path: Path, m
     assert sorted(box.right - box.left for box in boxes) == [42, 300]
 
 
+def test_what_is_found_in_the_corners_around_a_turned_picture_is_no_face(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits = iter([[], [(10.0, 10.0, 100.0, 40), (385.0, 365.0, 100.0, 40)], [], [], []])
+    monkeypatch.setattr(detection, "_hits", lambda *arguments: next(hits))
+    (box,) = detection.faces(Image.new("RGB", (600, 500)), tmp_path, 0.0, 60)
+    assert (box.left, box.top) == pytest.approx((250, 200), abs=3)
+
+
 def test_a_square_with_a_wide_margin_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hits = iter([[(300.0, 250.0, 300.0, 9)], [], [], [], []])
     monkeypatch.setattr(detection, "_hits", lambda *arguments: next(hits))
