@@ -1,4 +1,4 @@
-"""Run the studio, a web page to play with a generator: python app.py."""
+"""Run the studio, a web page to train a generator, play with it and give it away: python app.py."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 from config import NOGPU, RELEASED, ConfigError, check_numbers, option
 from gan.command_line import command_line, log
 from gan.device import choose_device
-from gan.play.studio import Studio
+from gan.studio.faces import Studio
 
-LARGEST = 20 * 2**20  # maximum size of an uploaded picture in bytes
+LARGEST = 2**30  # maximum size of an uploaded file in bytes; larger ones are named by their path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudioConfig:
-    """Play with a generator in the browser."""
+    """Train a generator, play with it and give it away, in the browser."""
 
     examples: ClassVar[tuple[str, ...]] = ("--checkpoint=checkpoints/my_run", "--port=8000")
 
@@ -49,7 +49,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         try:
-            from gan.play import page  # only now: gradio reads these variables on import
+            from gan.studio import page  # only now: gradio reads these variables on import
         except ImportError as error:
             raise ConfigError(
                 f"the studio needs the package gradio ({error}); pip install -r requirements-extra.txt"
@@ -70,7 +70,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
                 ssr_mode=False,
                 enable_monitoring=False,
                 state_session_capacity=16,
-                **page.looks(),
+                **page.looks(studio),
             )
         except OSError as error:
             raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error

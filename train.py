@@ -196,7 +196,7 @@ def run_until_stopped(ready: Ready) -> None:
     if began_at:
         log(f"going on from step {began_at}, {began_at * config.batch_size:,} images seen")
     try:
-        with stop_signals(patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
+        with stop_signals(run.folder, patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, ready.batches, monitor, asked, ready.evaluator, ready.probe)
             monitor.over = state.finished
             if state.finished and run.ranks.first:

@@ -6,18 +6,24 @@ The messages stand in the code, in English; `locale/zh/LC_MESSAGES/animegan.po` 
 from __future__ import annotations
 
 import ast
+import contextlib
+import contextvars
 import functools
 import locale
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 CATALOGUE = Path(__file__).with_name("locale") / "zh" / "LC_MESSAGES" / "animegan.po"
+_SPOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("spoken", default="")
 
 
 def lang() -> str:
-    """Return "en" or "zh": what $ANIMEGAN_LANG says, or else the system, by the rules of gettext."""
+    """Return "en" or "zh": what `speaking` or $ANIMEGAN_LANG says, or else the system, by the rules of gettext."""
+    if _SPOKEN.get():
+        return _SPOKEN.get()
     own, languages = os.environ.get("ANIMEGAN_LANG"), os.environ.get("LANGUAGE", "")
     system = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     if sys.platform == "win32" and not system:
@@ -27,6 +33,16 @@ def lang() -> str:
     plain = system.partition(".")[0] in ("", "C", "POSIX")  # then LANGUAGE is not asked
     names = [own] if own else [] if plain else [*languages.split(":"), system]
     return next((name[:2] for name in names if re.match(r"(en|zh)(?![a-z])", name)), "en")
+
+
+@contextlib.contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Speak "en" or "zh" for a while, in this thread: that of a page's reader, who may not be the system's."""
+    before = _SPOKEN.set(language)
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(before)
 
 
 def text(message: str) -> str:

@@ -18,6 +18,10 @@ from gan import checkpoint
 from gan.command_line import BARE
 from gan.files import LEFT, as_word
 
+STOP = (
+    ".stop"  # file in a run's folder that asks the process that trains it to stop, on every system and by any program
+)
+
 
 def new_folder(config: TrainConfig) -> Path:
     """Return the folder of a new run, not created yet. Raise a ConfigError if the user named it and it exists."""
@@ -57,11 +61,12 @@ def run_lock(folder: Path, new: bool = False) -> Iterator[None]:
     Raises:
         ConfigError: another process is training this run, or has created the folder.
     """
-    lock = FileLock(folder / ".lock", blocking=False)
+    lock = FileLock(folder / ".lock", timeout=0.5)  # `is_training` holds it for a moment
     try:
         if new:
             folder.mkdir(parents=True)
         lock.acquire()
+        (folder / STOP).unlink(missing_ok=True)
         for file in folder.glob(LEFT) if (folder / "config.json").is_file() else ():
             file.unlink()
     except Timeout as error:  # an OSError too
@@ -78,15 +83,32 @@ def run_lock(folder: Path, new: bool = False) -> Iterator[None]:
         lock.release()
 
 
+def is_training(folder: Path) -> bool:
+    """Return whether a process is training the run; False where a disk has no file locks."""
+    if not (folder / ".lock").is_file():
+        return False
+    try:
+        with FileLock(folder / ".lock", blocking=False):
+            return False
+    except Timeout:  # an OSError too
+        return True
+    except (OSError, NotImplementedError):
+        return False
+
+
 @contextlib.contextmanager
-def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C, SIGTERM and a closing terminal into a request that the loop polls; a second Ctrl-C interrupts.
+def stop_signals(folder: Path, patient: bool = False) -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C, SIGTERM, a closing terminal and the file `STOP` into a request that the loop polls.
+
+    A second Ctrl-C interrupts.
 
     Args:
+        folder: the run's.
         patient: ignore a second Ctrl-C, which `torchrun` sends after the terminal's own, and keep the handlers
             afterwards: `torchrun` sends SIGTERM when another process has died, which this one still has to report.
     """
     asked: list[int] = []
+    stop = folder / STOP
 
     def ask(number: int, frame: object) -> None:
         if asked and number == signal.SIGINT and not patient:
@@ -103,7 +125,7 @@ def stop_signals(patient: bool = False) -> Iterator[Callable[[], bool]]:
             numbers.append(number)
     previous = {number: signal.signal(number, ask) for number in numbers}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(asked) or stop.exists()
     finally:
         for number, handler in previous.items():
             if not patient:

@@ -232,6 +232,8 @@ class Monitor:
         left = max(0, self.faces * epochs - seen) / rate  # until the last epoch ends, or the budget if that is first
         if self.ends is not None:
             left = max(0.0, min(left, self.ends - self.seconds))
+        if math.isfinite(left):
+            row["seconds_left"] = 0.0 if self.finishing else round(left, 1)
         limit = "" if math.isinf(epochs) else f"/{epochs}"
         self.shown_at, self.left = time.perf_counter(), left
         self.parts = (  # those that a narrow terminal cuts off come last

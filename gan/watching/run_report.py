@@ -135,7 +135,7 @@ class RunReport(Output):
         drawn = {}
         for panel in PANELS.values():
             if curves := self.curves.panel(panel):
-                drawn[panel.title] = _drawing(lambda axes, panel=panel, curves=curves: _draw(axes, panel, curves))
+                drawn[panel.title] = drawing(panel, curves)
         if self.spread is not None:
             drawn[SPREAD_TITLE] = _drawing(self._draw_spread)
         return drawn
@@ -147,6 +147,11 @@ class RunReport(Output):
             axes.stairs(100 * share, edges, fill=True, alpha=0.55, color=colour, label=kind)
         axes.set(xlabel="logit", ylabel="share, %")
         axes.legend(frameon=False, fontsize=8)
+
+
+def drawing(panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
+    """Return the curves of a panel, by their names, as an SVG file."""
+    return _drawing(lambda axes: _draw(axes, panel, curves))
 
 
 def _drawing(draw: Any) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import gradio
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -30,10 +31,12 @@ from gan.classes import Classes
 from gan.data import cleaning, faces, labels, listing
 from gan.data.cleaning import PrepareConfig
 from gan.data.pictures import in_processes
-from gan.play import page, recipes, studio
+from gan.play import recipes
 from gan.play.directions import Change
 from gan.presets import resolve
 from gan.quality import sampling
+from gan.studio import faces as studio
+from gan.studio import faces_tab, parts
 from gan.training.run import Run, TrainingState
 from gan.watching import monitor
 from gan.watching.curves import POSITIONS
@@ -339,11 +342,12 @@ def read_words(words: list[str], folder: Path) -> None:
 def read_page(values: list[Any], folder: Path) -> None:
     """As the studio reads numbers, choices and texts that a page sends."""
     classes = Classes.of((("hair", "blue", "red"), ("eyes", "a,b")), np.array([[1, 1], [2, 0]]))
-    parts = [page.slider(0, 1, 0.5, 0.1), page.whole_number(), page.choice(["a", "b"])]
+    last = faces_tab.LAST_SEED
+    fields = [parts.slider(0, 1, 0.5, 0.1), parts.whole_number(0, 0, last), parts.choice(["a", "b"], gradio.Dropdown())]
     for value in values:
-        number, seed, one = (part.preprocess(value) for part in parts)
+        number, seed, one = (field.preprocess(value) for field in fields)
         assert 0 <= number <= 1
-        assert 0 <= seed <= page.LAST_SEED
+        assert 0 <= seed <= last
         assert one in ("a", "b")
         text = str(value)
         for reader in (recipes.terms, lambda text: studio.place([], text), classes.parse, Change.parse):

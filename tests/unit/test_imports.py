@@ -15,6 +15,7 @@ FLOORS = (
     "gan.quality",
     "gan.training gan.play",
     "gan.sharing",
+    "gan.studio",
     "train generate evaluate prepare export app",
 )
 """A module imports from lower floors, and within its own room without going round in a circle."""
@@ -37,7 +38,13 @@ OWNERS = {
     "av": {"gan.images"},
     "psutil": {"gan.threads"},
     "torch_fidelity": {"gan.quality.features"},
-    "gradio": {"gan.play.page"},
+    "gradio": {
+        "gan.studio.page",
+        "gan.studio.parts",
+        "gan.studio.faces_tab",
+        "gan.studio.train_tab",
+        "gan.studio.send_tab",
+    },
     "safetensors": {"gan.hub"},
     "huggingface_hub": {"gan.hub"},
     "onnx": {"gan.sharing.onnx_file"},

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import itertools
 import string
 import types
 from pathlib import Path
@@ -14,7 +15,8 @@ from config import LABELS
 from gan import language
 from gan.data.cleaning import KINDS
 from gan.data.cleaning_report import CHIPS, PAGE
-from gan.language import catalogue, lang, text
+from gan.language import catalogue, lang, speaking, text
+from gan.studio.faces import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = "ANIMEGAN_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"
@@ -79,6 +81,16 @@ def test_windows_is_asked_where_no_variable_says_it(
     assert lang() == "zh"
 
 
+def test_a_page_speaks_its_readers_language_for_a_while(speak) -> None:
+    speak(LANG="en_US.UTF-8")
+    with speaking("zh"):
+        assert (lang(), text("black")) == ("zh", "黑")
+        with speaking("en"):
+            assert text("black") == "black"
+        assert lang() == "zh"
+    assert text("black") == "black"
+
+
 def test_a_message_is_chinese_if_there_is_chinese_for_it(
     speak, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -103,14 +115,16 @@ def test_a_message_is_chinese_if_there_is_chinese_for_it(
 
 def messages() -> set[str]:
     """Every message that goes through `text`: in the code, in the page, and words that are looked up by a variable."""
-    found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept"}
+    found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", *itertools.chain(*NAMES.values())}
     page = extract_from_ast(jinja2.Environment().parse(PAGE), ["_"])
     found |= {message for _, _, message in page if isinstance(message, str)}
     for path in [*ROOT.glob("*.py"), *(ROOT / "gan").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Name(id="text"), args=[ast.Constant(value=str(message))]):
+                case ast.Call(func=ast.Name(id="text" | "say" | "_"), args=[ast.Constant(value=str(message))]):
                     found.add(message)
+                case ast.Call(func=ast.Name(id="Gift"), args=[ast.Constant(value=name), ast.Constant(value=use), *_]):
+                    found |= {str(name), str(use)}
     return found
 
 

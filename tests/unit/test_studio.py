@@ -14,7 +14,7 @@ from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import recipes
 from gan.play.directions import Change
-from gan.play.studio import Face, Studio
+from gan.studio.faces import Face, Studio
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -189,7 +189,7 @@ def test_two_threads_never_use_a_gpu_of_apple(
     studio: Studio, tmp_path: Path, kind: str, queues: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gradio")
-    from gan.play import page
+    from gan.studio import page
 
     async def built() -> Any:
         return page.build(studio, tmp_path)
@@ -197,15 +197,15 @@ def test_two_threads_never_use_a_gpu_of_apple(
     studio.sampler(studio.names()[0])  # loaded before, since this machine may have no such GPU
     monkeypatch.setattr(studio, "device", torch.device(kind))
     blocks = asyncio.run(built())
-    work = [one for one in blocks.fns.values() if one.fn is not None and one.fn.__name__.startswith("on_")]
-    assert {one.concurrency_id: one.concurrency_limit for one in work} == queues
+    work = [one for one in blocks.fns.values() if one.fn is not None and one.queue]
+    assert {one.concurrency_id: one.concurrency_limit for one in work} == {**queues, "watch": 1}  # it draws nothing
 
 
 def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradio = pytest.importorskip("gradio")
-    from gan.play import page
+    from gan.studio import faces_tab, page, parts
 
     async def built() -> Any:
         return page.build(studio, tmp_path)
@@ -213,12 +213,12 @@ def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
     blocks = asyncio.run(built())  # gradio leaves a loop of its own behind where none runs
     on = {function.fn.__name__: function.fn for function in blocks.fns.values() if function.fn is not None}
     wall = tuple(studio.wall("new/latest.pt", 0, 2, 1.0, 1, ""))
-    now, moved = page.Session(wall=wall), studio.moved
-    lighter = (1.0, 0.0, 0.0, page.AS_IS, page.AS_IS)
+    now, moved = parts.Session(wall=wall), studio.moved
+    lighter = (1.0, 0.0, 0.0, faces_tab.AS_IS, faces_tab.AS_IS)
     for index in (0, 1):
         on["on_wall"](now, gradio.SelectData(None, {"index": 0, "value": None}))
-        assert "--change=light:1" in on["on_change"](now, *lighter)[-1]
-        edited = now.face
+        assert "--change=light:1" in on["on_change"](now, *lighter)[1]
+        edited = now.moved
 
         def slow(*words: Any, index: int = index) -> Face:
             """Meanwhile the change is undone, or the second face is clicked."""
@@ -232,6 +232,7 @@ def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
         shown = on["on_change"](now, *lighter)
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
-        assert shown == (gradio.skip(), gradio.skip())
-        assert now.face is now.chosen is not edited
-        assert now.face.seed == index
+        assert shown == (gradio.skip(), gradio.skip(), "")
+        assert now.moved is now.chosen is not edited
+        assert now.moved is not None
+        assert now.moved.seed == index

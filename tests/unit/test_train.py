@@ -174,11 +174,11 @@ def test_what_is_gone_on_with_is_saved_before_anything_can_happen_to_it(pack: Pa
     assert set(saved) == {3}
 
 
-def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_why_it_ends() -> None:
+def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_why_it_ends(tmp_path: Path) -> None:
     found = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))  # Windows lacks the last
     before = {number: signal.getsignal(number) for number in found if number is not None}
     try:
-        with pytest.raises(ValueError, match="lost"), stop_signals(patient=True):
+        with pytest.raises(ValueError, match="lost"), stop_signals(tmp_path, patient=True):
             raise ValueError("lost")
         for number in before:
             os.kill(os.getpid(), number)
@@ -187,18 +187,18 @@ def test_one_of_several_processes_does_not_die_of_a_signal_before_it_has_said_wh
             signal.signal(number, handler)
 
 
-def test_a_run_is_asked_to_end_by_its_terminal_s_end_unless_that_is_to_be_ignored() -> None:
+def test_a_run_is_asked_to_end_by_its_terminal_s_end_unless_that_is_to_be_ignored(tmp_path: Path) -> None:
     hang_up = getattr(signal, "SIGHUP", None)
     if hang_up is None:
         return  # Windows
     before = signal.getsignal(hang_up)
     try:
         signal.signal(hang_up, signal.SIG_DFL)
-        with stop_signals() as asked:
+        with stop_signals(tmp_path) as asked:
             os.kill(os.getpid(), hang_up)
             assert asked()
         signal.signal(hang_up, signal.SIG_IGN)  # nohup
-        with stop_signals() as asked:
+        with stop_signals(tmp_path) as asked:
             os.kill(os.getpid(), hang_up)
             assert not asked()
     finally:
@@ -211,17 +211,17 @@ def test_faces_lie_in_memory_as_their_device_wants_them(pack: Pack, monkeypatch:
     assert every(pack)(1).is_contiguous()
 
 
-def test_ctrl_break_asks_a_run_to_end_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_break_asks_a_run_to_end_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "SIGBREAK", signal.SIGUSR1, raising=False)
-    with stop_signals() as asked:
+    with stop_signals(tmp_path) as asked:
         os.kill(os.getpid(), signal.SIGUSR1)
         assert asked()
 
 
-def test_ctrl_c_is_answered_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_answered_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
-        with stop_signals() as asked:
+        with stop_signals(tmp_path) as asked:
             os.kill(os.getpid(), signal.SIGINT)
             assert asked()
             assert "stopping: this step ends and is saved" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""The studio without its page: loaded generators, the faces to play with, and the equivalent commands."""
+"""The generators and the faces of the studio, and the equivalent commands; its page shows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from config import RELEASED, RUNS, CheckpointError, ConfigError
 from gan import checkpoint, images
 from gan.files import as_word
+from gan.language import text as _
 from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.directions import SLIDERS, Change, Directions
@@ -24,7 +25,16 @@ from gan.quality import colours, ranking, sampling
 from gan.quality.sampling import Sampler
 
 RELEASED_NAME = "released"
+NAMES = {
+    "light": ("Darker", "Lighter", "Darker - lighter"),
+    "warm": ("Colder", "Warmer", "Colder - warmer"),
+    "turn": ("To the left", "To the right", "To the left - to the right"),
+    "hair": ("Hair",),
+    "eyes": ("Eyes",),
+}
+"""How the page names the ends of each slider and the slider itself, and the colours."""
 KEPT = 3  # maximum number of generators in memory
+Progress = Callable[[int], object]  # called with the number of faces just generated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +104,9 @@ class Studio:
             CheckpointError: there is no generator of that name.
         """
         if name not in self.names():
-            raise CheckpointError(f"no generator is called {str(name)[:80]!r} any more; choose another one")
+            raise CheckpointError(
+                _("no generator is called {} any more; choose another one").format(repr(str(name)[:80]))
+            )
         return self.typed.get(name, RELEASED if name == RELEASED_NAME else RUNS / name)
 
     def sampler(self, name: str) -> Sampler:
@@ -117,7 +129,16 @@ class Studio:
                 self.found[sampler.digest] = directions.of(sampler, classifier=self.classifier)
             return self.found[sampler.digest]
 
-    def wall(self, name: str, seed: int, n: int, std: float, best_of: int, classes: str) -> list[Face]:
+    def wall(
+        self,
+        name: str,
+        seed: int,
+        n: int,
+        std: float,
+        best_of: int,
+        classes: str,
+        progress: Progress = lambda n: None,
+    ) -> list[Face]:
         """Return the faces of `n` consecutive seeds, or the best `n` faces of `best_of` seeds.
 
         Raises:
@@ -126,7 +147,7 @@ class Studio:
         sampler = Generator(self.sampler(name)).of_classes(classes).sampler
         seeds: Sequence[int] = range(seed, seed + max(n, best_of))
         if best_of > n:
-            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std)
+            seeds, _ = ranking.best(sampler, seeds, n, 0.0, std, progress)
         latents, plays = sampler.latents(seeds, 0.0, std).cpu(), playing(sampler)
         return [
             Face(name, plays, z[None], one, std, sampler.class_filter) for one, z in zip(seeds, latents, strict=True)
@@ -170,7 +191,9 @@ class Studio:
         try:
             signs, words = recipes.terms(text)
         except ConfigError as error:
-            raise ConfigError(f"expected a sum of pinned faces by their places: 1 - 2 + 3; got {text!r}") from error
+            raise ConfigError(
+                _("expected a sum of pinned faces by their places: 1 - 2 + 3; got {}").format(repr(text[:80]))
+            ) from error
         places = [place(faces, word) for word in words]
         used = [faces[i] for i in places]
         latent = recipes.total(signs, [face.latent for face in used], text)
@@ -178,7 +201,7 @@ class Studio:
         shown = " ".join(f"{sign} {name}" for sign, name in zip(signs, names, strict=True)).removeprefix("+ ")
         return Face(faces[0].generator, faces[0].sampler, latent), [f'--mix="{shown}"', *options]
 
-    def film(self, faces: Sequence[Face], seconds: float, path: Path) -> list[str]:
+    def film(self, faces: Sequence[Face], seconds: float, path: Path, progress: Progress = lambda n: None) -> list[str]:
         """Write a morph from face to face and back to the first, and return the options of the equivalent command.
 
         Raises:
@@ -186,9 +209,9 @@ class Studio:
         """
         alike(faces)
         if len(faces) < 2:
-            raise ConfigError("a film goes from face to face; pin two or more")
+            raise ConfigError(_("a film goes from face to face; pin two or more"))
         points, frames = torch.cat([face.latent for face in faces]), morph.frames_of(len(faces), seconds)
-        morph.film(faces[0].sampler, points, frames, path, times=enlarging.times_for(faces[0].sampler))
+        morph.film(faces[0].sampler, points, frames, path, progress, enlarging.times_for(faces[0].sampler))
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
@@ -200,14 +223,14 @@ class Studio:
             return [Face(name, plays, latent[None]) for latent in recipe.latents], recipe.columns
         return [], None
 
-    def inverted(self, name: str, path: Path) -> tuple[Face, inversion.Found]:
+    def inverted(self, name: str, path: Path, progress: Progress = lambda n: None) -> tuple[Face, inversion.Found]:
         """Return the generated face that is most similar to a picture.
 
         Raises:
             DataError: the picture cannot be read.
         """
         sampler = self.sampler(name)
-        found = Generator(sampler).invert(path)
+        found = Generator(sampler).invert(path, progress)
         return Face(name, playing(sampler), found.latent), found
 
     def pixels(self, faces: Sequence[Face], quick: bool = False, times: int = 1) -> np.ndarray:
@@ -249,11 +272,13 @@ def alike(faces: Sequence[Face]) -> None:
         ConfigError: there are none, or they are of several generators.
     """
     if not faces:
-        raise ConfigError("no face is pinned; click one and pin it")
+        raise ConfigError(_("no face is pinned; click one and pin it"))
     if len({face.sampler.digest for face in faces}) > 1:
         raise ConfigError(
-            "the pinned faces are of several generators, or of a run before and after it trained on; remove the pins, "
-            "and pin faces of one"
+            _(
+                "the pinned faces are of several generators, or of a run before and after it trained on; remove the "
+                "pins, and pin faces of one"
+            )
         )
 
 
@@ -265,7 +290,7 @@ def place(faces: Sequence[Face], word: str) -> int:
     """
     number = int(word) if word.isdecimal() and len(word) < 9 else 0
     if not 1 <= number <= len(faces):
-        raise ConfigError(f"no face is pinned at {word[:40]!r}; there are {len(faces)}, from 1 on")
+        raise ConfigError(_("no face is pinned at {}; there are {}, from 1 on").format(repr(word[:40]), len(faces)))
     return number - 1
 
 

@@ -1,0 +1,247 @@
+"""What the studio's tabs are made of: their state, fields that accept anything, answers, and files to show."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import html
+import math
+import os
+import re
+import shutil
+import tempfile
+import threading
+import traceback
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+
+from config import UserError
+from gan.device import enough_memory
+from gan.images import save_picture
+from gan.language import catalogue, speaking, text
+from gan.studio.faces import Face
+
+SAVED, SHOWN = 50, 500  # number of newest downloads, and of newest pictures, that are not deleted
+SOON, OFTEN = 0.5, 0.3  # seconds after which long work shows its progress, and between its shows
+OPEN = "() => setTimeout(() => document.querySelectorAll('a[download].new').forEach(one => {{ {} }}), 200)".format(
+    "one.classList.remove('new'); one.click()"
+)
+
+
+class CancelledError(UserError):
+    """The user cancelled the work."""
+
+
+@dataclasses.dataclass
+class Work:
+    """Long work of a page. Its thread tells how far it is; the page may cancel it."""
+
+    done: int = 0
+    total: int = 0
+    cancelled: bool = False
+
+    def __call__(self, more: int) -> None:
+        """Count progress; raise a CancelledError if the page has cancelled the work."""
+        self.done += more
+        if self.cancelled:
+            raise CancelledError(text("cancelled"))
+
+    @property
+    def share(self) -> float:
+        """The share that is done, from 0 to 1; 0 if it is not known."""
+        return min(self.done / self.total, 1.0) if self.total else 0.0
+
+
+@dataclasses.dataclass
+class Session:
+    """The state of an open page: its language, the wall and its columns, the chosen face, its edited version, the pins.
+
+    Events of a page can overlap, so each handler sets only the fields it changes, and only at its end.
+    """
+
+    language: str = "en"
+    wall: tuple[Face, ...] = ()
+    columns: int | None = None
+    chosen: Face | None = None
+    moved: Face | None = None
+    pins: tuple[Face, ...] = ()
+    work: Work = dataclasses.field(default_factory=Work)
+    watched: tuple[Any, ...] = ()  # what the Train tab shows, so that it is sent only when it changes
+
+
+class Answers:
+    """Binds handlers to events. What goes wrong is said at the place of the click, and all else stays as it is.
+
+    A handler gets the session and the values of its inputs, and returns the values of its outputs, a tuple; a further
+    value, if it returns one, is the note in HTML.
+    """
+
+    def __init__(self, session: gr.State, apple: bool) -> None:
+        self.session = session
+        # Generating in parallel is no faster. Long work has a queue of its own, so that the sliders stay responsive.
+        # On Apple's GPUs one queue has it all: two threads that use such a GPU end the process (pytorch issue 197805).
+        self.quick: dict[str, Any] = {"concurrency_id": "quick", "concurrency_limit": 1 if apple else 2}
+        self.quick["api_visibility"] = "private"
+        self.slow = self.quick if apple else {**self.quick, "concurrency_id": "long", "concurrency_limit": 1}
+
+    def on(self, event: Any, work: Any, inputs: Sequence[Any], outputs: Sequence[Any], note: Any, **more: Any) -> Any:
+        """Run `work` at an event; returns gradio's dependency."""
+        handler, some = answering(work, len(outputs)), [self.session, *inputs]
+        return event(handler, some, [*outputs, note], **{**self.quick, **more})
+
+    def long(
+        self, event: Any, work: Any, inputs: Sequence[Any], outputs: Sequence[Any], note: Any, cancel: Any, **more: Any
+    ) -> Any:
+        """Run long work at an event: the note shows its progress meanwhile, and the button `cancel` ends it."""
+        handler, some = working(work, len(outputs)), [self.session, *inputs]
+        return event(handler, some, [*outputs, note, cancel], show_progress="hidden", **{**self.slow, **more})
+
+
+def answering(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., tuple[Any, ...]]:
+    """Wrap a handler so that it speaks the page's language, and so that errors become notes."""
+
+    @functools.wraps(work)
+    def wrapped(now: Session, *values: Any, **more: Any) -> tuple[Any, ...]:
+        with speaking(now.language):
+            try:
+                with enough_memory(text("out of memory; stop other programs that use it")):
+                    found = work(now, *values, **more)
+                return found if len(found) > outputs else (*found, "")
+            except (UserError, OSError) as error:
+                said = wrong(error)
+            except Exception:
+                traceback.print_exc()
+                said = note(text("something went wrong; the terminal of the studio says what"), "bad")
+            return (*[gr.skip() for _ in range(outputs)], said)
+
+    return wrapped
+
+
+def working(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., Iterator[tuple[Any, ...]]]:
+    """Wrap a handler of long work as `answering` does; its thread runs beside, and a bar shows how far it is."""
+
+    @functools.wraps(work)
+    def wrapped(now: Session, *values: Any, **more: Any) -> Iterator[tuple[Any, ...]]:
+        answers: list[tuple[Any, ...]] = []
+        own = now.work = Work()
+        thread = threading.Thread(target=lambda: answers.append(answering(work, outputs)(now, *values, **more)))
+        thread.start()
+        thread.join(SOON)
+        same = [gr.skip() for _ in range(outputs)]
+        while thread.is_alive():
+            yield *same, bar(own), gr.update(visible=True)
+            thread.join(OFTEN)
+        yield *answers[0], gr.update(visible=False)
+
+    return wrapped
+
+
+def cancel(now: Session) -> None:
+    """Cancel the page's long work."""
+    now.work.cancelled = True
+
+
+def wrong(error: Exception) -> str:
+    """Return a note that says an error in the reader's words: without the names of options."""
+    said = str(error)
+    if isinstance(error, OSError) and not isinstance(error, UserError):
+        said = text("a file could not be written: {}; make room in the temporary folder").format(
+            error.strerror or error
+        )
+    return note(re.sub(r"^--\w+: ", "", said), "bad" if not isinstance(error, CancelledError) else "")
+
+
+def note(said: str, look: str = "") -> str:
+    """Return a note, in HTML."""
+    return f'<p class="{look}" role="status">{html.escape(said)}</p>' if said else ""
+
+
+def bar(work: Work) -> str:
+    """Return how far long work is, in HTML."""
+    width, shown = (f"{work.share:.0%}", f" {work.share:.0%}") if work.share else ("100%", "")
+    look = "bar" if work.share else "bar unknown"
+    return f'<p role="status"><span class="{look}"><i style="width: {width}"></i></span>{shown}</p>'
+
+
+def links(paths: Sequence[Path], about: str = "") -> str:
+    """Return links to saved files, with their sizes, in HTML; `OPEN` starts their download."""
+    made = []
+    for path in paths:
+        name, size = html.escape(path.name), path.stat().st_size
+        shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+        address = f"gradio_api/file={urllib.parse.quote(str(path))}"
+        made.append(f'<a class="new" download="{name}" href="{address}">{name}</a> <small>{shown}</small>')
+    return f'<p class="good" role="status">{" ".join(made)}{f" {html.escape(about)}" if about else ""}</p>'
+
+
+def within(value: object, least: float, most: float, first: float) -> float:
+    """Return a number from the page, clamped to [least, most]; `first` if the value is not a number or NaN."""
+    number = float(value) if isinstance(value, int | float) else first
+    return first if math.isnan(number) else min(max(number, least), most)
+
+
+def slider(least: float, most: float, first: float, step: float, **more: Any) -> gr.Slider:
+    """Create a slider that accepts any typed value; see `within`."""
+    made = gr.Slider(least, most, first, step=step, buttons=[], **more)
+    # gradio would write a file beside this one for a subclass, so the method is replaced instead.
+    made.preprocess = lambda payload: round(within(payload, least, most, first), 3)
+    return made
+
+
+def whole_number(first: int, least: int, most: int, **more: Any) -> gr.Number:
+    """Create a field for a whole number that accepts any typed value; see `within`."""
+    made = gr.Number(first, precision=0, **more)
+    made.preprocess = lambda payload: int(within(payload, least, most, first))
+    return made
+
+
+def choice(of: Sequence[Any], made: Any) -> Any:
+    """Let a field of choices replace a value that is none of them by the first."""
+    made.preprocess = lambda payload: payload if payload in of else of[0]
+    return made
+
+
+def said(label: str) -> gr.HTML:
+    """Create the place of notes beside a button."""
+    return gr.HTML("", elem_id=f"said-{label}", elem_classes="note", padding=False)
+
+
+def files(shown: Sequence[np.ndarray], folder: Path) -> list[str]:
+    """Write pictures (H, W, 3) uint8 to files in gradio's folder, delete the oldest files, and return the paths.
+
+    Given an array, gradio would rewrite the file each time, even while another page reads it.
+    """
+    kept, paths = folder / "shown", list[str]()
+    for pixels in shown:
+        path = kept / f"{hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()}.png"
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            save_picture(pixels, path)
+        paths.append(str(path))
+    with contextlib.suppress(OSError):  # another page may delete them now; on Windows, a program may be reading one
+        for old in sorted(kept.iterdir(), key=lambda path: path.stat().st_mtime)[:-SHOWN]:
+            old.unlink()
+    return paths
+
+
+def place(folder: Path) -> Path:
+    """Create a folder for a file to download, and delete the oldest ones."""
+    with contextlib.suppress(FileNotFoundError):  # another save may delete them at the same time
+        old = sorted(folder.glob("saved-*"), key=lambda path: path.stat().st_mtime)
+        for path in old[:-SAVED]:
+            shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="saved-", dir=folder))
+
+
+def words() -> gr.I18n:
+    """Return the texts of the page, by their English; gradio shows them in the browser's language."""
+    chinese = catalogue()
+    return gr.I18n(**{"en": {one: one for one in chinese}, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})

@@ -1,0 +1,105 @@
+"""The tab to give a generator away: a page for a friend, files for other programs, and the film of its training."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from config import ConfigError
+from gan.files import as_word
+from gan.images import PREVIEWS
+from gan.language import text
+from gan.studio.faces import RELEASED_NAME, Studio
+from gan.studio.parts import OPEN, Answers, Session, cancel, links, note, place, said, words
+from gan.studio.programs import Program
+
+
+class Gift(NamedTuple):
+    """Something to give away: its name, what it is for, the file to write, and the program that makes it."""
+
+    name: str
+    purpose: str
+    file: str
+    words: Callable[[Path, Path], list[str]]  # of a generator and the file: the program and its options
+
+
+def _export(kind: str) -> Callable[[Path, Path], list[str]]:
+    return lambda path, out: ["export.py", f"--to={kind}", f"--checkpoint={path}", f"--out={out}"]
+
+
+def _film(path: Path, out: Path) -> list[str]:
+    run = path if path.is_dir() else path.parent
+    return ["generate.py", f"--timelapse={run}", f"--gen_img={out}"]
+
+
+GIFTS = {
+    "page": Gift(
+        "A page for a friend",
+        "One file that draws faces in any browser, on a phone too, without a network: send it as it is.",
+        "faces.html",
+        _export("html"),
+    ),
+    "onnx": Gift("An ONNX file", "For other programs and languages.", "faces.onnx", _export("onnx")),
+    "hub": Gift(
+        "A folder for the Hugging Face hub",
+        "The weights as safetensors with a card; other copies of this program read it, too. It comes as a zip.",
+        "faces-hub",
+        _export("safetensors"),
+    ),
+    "film": Gift(
+        "A film of the training",
+        "How the faces of a run came about, from noise to the last ones.",
+        "timelapse.webp",
+        _film,
+    ),
+}
+
+
+def build(studio: Studio, folder: Path, answers: Answers) -> None:
+    """Build the tab; `folder` receives the files."""
+    say = words()
+    gr.HTML(say("Choose a generator, and make a file of it to send or to keep."), elem_classes="lead", padding=False)
+    which = gr.Dropdown(
+        studio.names(), value=studio.names()[0], label=say("Generator"), elem_id="given", allow_custom_value=True
+    )
+    of_which = said("which")
+
+    def maker(gift: Gift) -> Callable[[Session, str], tuple[Any, ...]]:
+        def on_make(now: Session, name: str) -> tuple[Any, ...]:
+            path = studio.path(name)
+            if gift.file == "timelapse.webp" and (name == RELEASED_NAME or not has_grids(path)):
+                raise ConfigError(text("this generator has no pictures of its training; choose one of your runs"))
+            out = place(folder) / gift.file
+            program, *options = gift.words(path, out)
+            Program(program, options, place(folder) / "said.txt").wait(now.work)
+            if out.is_dir():
+                out = Path(shutil.make_archive(str(out), "zip", out.parent, out.name))
+            shown = f"python {program} {' '.join(as_word(option) for option in gift.words(path, Path(gift.file))[1:])}"
+            return (links([out]) + note(f"{text('The same as a command')}: {shown}"),)
+
+        return on_make
+
+    with gr.Row(elem_id="gifts"):
+        for key, gift in GIFTS.items():
+            with gr.Column(elem_classes="gift", min_width=220):
+                gr.HTML(say(gift.name), elem_classes="title", padding=False)
+                gr.HTML(say(gift.purpose), elem_classes="lead", padding=False)
+                make = gr.Button(say("Make it"), elem_id=f"make-{key}")
+                stop = gr.Button(say("Cancel"), visible=False, elem_id=f"stop-{key}")
+                answers.long(make.click, maker(gift), [which], [], said(key), stop).then(None, js=OPEN)
+                stop.click(cancel, answers.session, None, queue=False, api_visibility="private")
+
+    def names(now: Session) -> tuple[Any, ...]:
+        return (gr.update(choices=studio.names()),)
+
+    answers.on(which.focus, names, [], [which], of_which, show_progress="hidden")
+
+
+def has_grids(path: Path) -> bool:
+    """Return whether a generator has the preview grids of its training beside it."""
+    folder = path if path.is_dir() else path.parent
+    return len(list((folder / "samples").glob(PREVIEWS))) > 1
