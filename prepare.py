@@ -31,6 +31,7 @@ from gan.presets import suggested
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
+UNREAD = ("refused", "unreadable", "truncated")  # kinds of findings whose reason is told at once
 LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that file managers put into any folder
 
 
@@ -363,16 +364,22 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+    unread = [(found["file"], found["why"]) for found in result["findings"] if found["kind"] in UNREAD]
+    if unread:
+        log(f"not read: {listing.told(unread)}")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     log(f"{kept:7,} {done}; {config.report} shows what was found")
-    if kept and not config.dry_run:
-        if config.detect is None and not config.centre:
-            log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
-        options = suggested(kept)
-        log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
-        if "--init" in options:
-            log("         if they are not anime faces: --budget=60 instead of these options")
+    if config.dry_run:
+        return
+    if not kept:
+        raise DataError(f"kept none of {result['counts']['pictures']:,} files; {config.report} says why of each")
+    if config.detect is None and not config.centre:
+        log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
+    options = suggested(kept)
+    log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
+    if "--init" in options:
+        log("         if they are not anime faces: --budget=60 instead of these options")
 
 
 if __name__ == "__main__":
