@@ -42,6 +42,10 @@ FORMATS = (
     *("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "ICO"),
     *(*(("AVIF",) if AVIF else ()), *(("HEIF",) if HEIC else ()), "TGA"),  # TGA last: it has no mark of its own
 )
+# Folders that macOS, Windows, Linux and the disks of a network (NAS) add for themselves.
+SYSTEM = frozenset(
+    "__macosx @eadir @tmp @recycle @recently-snapshot #recycle #snapshot $recycle.bin recycler lost+found".split()
+) | {"system volume information", "found.000"}
 CHUNK = 32  # number of pictures that a worker processes at a time
 FEW = 256  # fewer pictures are decoded in this process, because starting workers would take longer
 LARGEST_MEMBER = 256 * 2**20  # maximum size of a file in bytes, after unpacking
@@ -51,8 +55,8 @@ T = TypeVar("T")
 
 
 def is_visible(name: str) -> bool:
-    """Return whether a component of a path is neither hidden nor the folder that macOS adds to zips."""
-    return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
+    """Return whether a component of a path is neither hidden nor a folder of the system."""
+    return name in (".", "..") or (not name.startswith(".") and name.casefold() not in SYSTEM)
 
 
 def reason(error: Exception) -> str:

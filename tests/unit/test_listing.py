@@ -22,7 +22,8 @@ def test_files_come_in_the_order_of_their_paths_without_hidden_ones_runs_and_wha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, "b/1.png", "b.txt", "a/deep/2.png", ".hidden/3.png", "__MACOSX/4.png", ".5.png", "out/6.png")
-    put(tmp_path, "checkpoints/run/7.png")
+    put(tmp_path, "checkpoints/run/7.png", "@eaDir/1.png/8.png", "b/#recycle/9.png", "$RECYCLE.BIN/S-1-5/10.png")
+    put(tmp_path, "System Volume Information/1.png", "lost+found/2.png", ".Trash-1000/3.png", "b/#snapshot/4.png")
     monkeypatch.chdir(tmp_path)
     for root in (Path(), tmp_path):
         assert listing.files_below(root, False, [tmp_path / "out"]) == (["a/deep/2.png", "b.txt", "b/1.png"], [])
@@ -47,7 +48,16 @@ def test_of_a_zip_what_could_do_harm_is_passed_over_with_a_reason(tmp_path: Path
     link, secret = zipfile.ZipInfo("link.png"), zipfile.ZipInfo("secret.png")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("./1.png", "..2.png", "x/3.PNG", "note.txt", ".hid/4.png", "__MACOSX/5.png", "folder.png/"):
+        for name in (
+            "./1.png",
+            "..2.png",
+            "x/3.PNG",
+            "note.txt",
+            ".hid/4.png",
+            "__MACOSX/5.png",
+            "@eaDir/6.png",
+            "folder.png/",
+        ):
             archive.writestr(name, b"")
         for name in ("../6.png", "/7.png", "..\\8.png", "C:9.png", "a/../10.png"):
             archive.writestr(name, b"")
@@ -64,7 +74,7 @@ def test_of_a_zip_what_could_do_harm_is_passed_over_with_a_reason(tmp_path: Path
     assert reasons["secret.png"] == "it has a password: unpack it first"
     assert reasons["bomb.png"].startswith("it would unpack from ")
     assert len(reasons) == 8
-    assert sorted(others) == ["..2.png", ".hid/4.png", "__MACOSX/5.png", "note.txt"]
+    assert sorted(others) == ["..2.png", ".hid/4.png", "@eaDir/6.png", "__MACOSX/5.png", "note.txt"]
 
 
 def test_names_whose_encoding_a_zip_does_not_state_are_repaired(tmp_path: Path) -> None:
