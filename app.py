@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import NOGPU, RELEASED, ConfigError, check_numbers, option
+
+# isort: split
+
 import contextlib
 import dataclasses
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
-from config import NOGPU, RELEASED, ConfigError, check_numbers, option
 from gan.command_line import command_line, log
 from gan.device import choose_device
 from gan.play.studio import Studio

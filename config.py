@@ -6,11 +6,20 @@ It imports nothing of the project and no torch, so that a wrong option is report
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+if sys.version_info < (3, 10) or not all(map(importlib.util.find_spec, ("torch", "fire"))):
+    sys.exit(
+        f"{sys.executable} is Python {sys.version.split()[0]}; the program needs 3.10 or newer, with the packages of "
+        "requirements.txt: activate the environment that has them (source .venv/bin/activate, on Windows "
+        ".venv\\Scripts\\activate), or make one, see docs/install.md"
+    )
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 SIZES = ", ".join(map(str, IMAGE_SIZES))

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import COLOURS, ConfigError, DataError
+
+# isort: split
+
 import contextlib
 import csv
 import dataclasses
@@ -13,13 +21,11 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from config import COLOURS, ConfigError, DataError
 from gan.command_line import BARE, command_line, log
 from gan.data import cleaning, cleaning_report, detection, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig

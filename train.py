@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import ConfigError, TrainConfig
+
+# isort: split
+
 import bdb
 import contextlib
 import dataclasses
@@ -12,7 +20,6 @@ from typing import Any
 
 import torch
 
-from config import ConfigError, TrainConfig
 from gan import images, latent, threads
 from gan.command_line import command_line, log
 from gan.data.batches import Batches

@@ -54,9 +54,13 @@ def command_line(
         SystemExit: after an error, as above.
     """
     program = Path(sys.argv[0]).name
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by the parent process, or there is no console
-            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:  # closed by the parent process, or there is no console
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif type(stream) is io.TextIOWrapper and not stream.isatty():
+            binary = io.BufferedWriter(Unread(stream.fileno(), "w", closefd=False))
+            again = io.TextIOWrapper(binary, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+            setattr(sys, name, again)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
@@ -78,6 +82,17 @@ def command_line(
     except KeyboardInterrupt:
         log(f"{program}: interrupted", sys.stderr)
         sys.exit(130)
+
+
+class Unread(io.FileIO):
+    """A stream whose reader may have left, or whose disk may be full, which is no reason to stop working."""
+
+    def write(self, data: Any, /) -> int:
+        """Write some bytes, or drop them."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:

@@ -370,7 +370,7 @@ def run(config, typed):
         raise KeyboardInterrupt
     if config.seed == 2:
         raise RuntimeError("a bug")
-    print("ran", config.run)
+    print("ran", config.run, flush=True)
 
 if __name__ == "__main__":
     command_line(TrainConfig, run)
@@ -422,6 +422,18 @@ def test_help_into_a_closed_pipe(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("gone", ["pipe", "full"])
+def test_the_work_goes_on_when_nobody_can_read_what_it_says(tmp_path: Path, gone: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    out = write if gone == "pipe" else os.open("/dev/full", os.O_WRONLY)
+    try:
+        done = start(tmp_path, stdout=out)
+    finally:
+        os.close(out)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_error_into_a_closed_pipe(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -434,3 +446,14 @@ def test_an_error_into_a_closed_pipe(tmp_path: Path) -> None:
 def test_options_are_shown_as_text_and_nothing_else() -> None:
     assert options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
     assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in options_table({"data_path": "<b>a&b</b>"})
+
+
+@pytest.mark.parametrize("script", ["app", "evaluate", "export", "generate", "prepare", "train"])
+def test_entry_points_find_the_program_and_say_what_an_environment_lacks(script: str, tmp_path: Path) -> None:
+    bare = "import sys; sys.argv.append('-h'); sys.modules.update(torch=None, fire=None, numpy=None); import runpy; "
+    run = f"runpy.run_path({str(ROOT / script)!r} + '.py', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-I", "-c", bare + run], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"{sys.executable} is Python" in done.stderr
+    assert "the program needs 3.10 or newer, with the packages of requirements.txt: activate" in done.stderr
