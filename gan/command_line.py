@@ -37,6 +37,8 @@ INSTEAD_OF_WORDS = {
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\uff0d"  # which word processors make of hyphens
+INVISIBLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 PLAIN = "sources"  # the field for words that are not options, which are paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT"}
 
@@ -64,6 +66,8 @@ def command_line(
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
+    # Of a script with the line ends of Windows, the last word ends in CR.
+    argv = [word.rstrip("\r") for word in argv if word.rstrip("\r") or not word]
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
         if {"--help", "-h"} & set(argv):
@@ -75,7 +79,7 @@ def command_line(
         speaks = True
         run(config, typed)
     except UserError as error:
-        message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        message = " ".join(line.strip(" ") for line in str(error).split("\n") if line.strip(" "))
         if speaks:
             log(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
         sys.exit(2)
@@ -135,6 +139,9 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: a word is rejected; the message names the first, and the reason.
     """
+    for word in argv:
+        if (name := word.lstrip(DASHES)) not in ("", word) and not os.path.lexists(word):
+            raise ConfigError(f"{word} begins with a typographic dash; write --{name}")
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
         if word in ("-", "--"):
@@ -194,6 +201,8 @@ def convert(name: str, text: str, hint: Any) -> Any:
         raise ConfigError(f"--{name} needs a value: --{name}={placeholder(hint)}")
     if kind is not hint and text == "None":
         return None
+    if (unseen := INVISIBLE.search(text)) and not (kind is Path and os.path.lexists(text)):
+        raise ConfigError(f"--{name}: has the invisible character {unseen[0]!a}; {got}; type it anew")
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         if text not in choices:

@@ -249,6 +249,28 @@ def test_what_powershell_makes_of_a_path_that_ends_in_a_backslash(
     assert message.endswith("if it has a path in quotation marks that ends in a backslash, leave that out")
 
 
+def test_invisible_characters_and_dashes_of_word_processors_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert answer(capsys, "--vis\u200b") == "unknown option --vis\\u200b; did you mean --vis?"
+    assert answer(capsys, "--vis\rx") == "unknown option --vis\\rx; did you mean --vis?"
+    assert answer(capsys, "\u2013run=a", "--gpu") == "\u2013run=a begins with a typographic dash; write --run=a"
+    words = {PrepareConfig: ("--out", "--report"), GenerateConfig: ("--gen_img", "--outdir"), ExportConfig: ("--out",)}
+    for config_type, names in {TrainConfig: ("--run", "--env", "--save_path"), **words}.items():
+        for name in names:
+            with pytest.raises(ConfigError, match=f"{name}: has the invisible character '.u200b'; got 'a.u200bb'"):
+                parse(config_type, [f"{name}=a\u200bb"])
+    (tmp_path / "a\tb").mkdir()
+    assert parse(TrainConfig, [f"--data_path={tmp_path}/a\tb"])["data_path"].is_dir()
+
+
+def test_line_ends_of_windows_are_dropped() -> None:
+    ran = list[Any]()
+    for words in (["--seed=3", "--run=mine\r"], ["--seed=3", "--run=mine", "\r"], ["--seed=3", "--run", "mine\r"]):
+        command_line(TrainConfig, lambda config, typed: ran.append((config.run, typed)), words)
+    assert ran == 3 * [("mine", {"seed": 3, "run": "mine"})]
+
+
 def test_path_of_an_unknown_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "--init=~nobody-of-that-name/x.pt").startswith("--init: expected a path; got '~nobody")
 
