@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
-from config import NOGPU, RELEASED, ConfigError, check_numbers, option
+from config import NOGPU, RELEASED, ConfigError, check_numbers, needing, option
 
 # isort: split
 
@@ -47,18 +47,14 @@ class StudioConfig:
 
 def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
     """Run `python app.py`: serve the page until Ctrl-C."""
-    for name in [name for name in os.environ if name.startswith("GRADIO_")]:  # one of them makes folders public
-        del os.environ[name]
-    near = ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"]))
-    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": near, "NO_PROXY": near}
+    for name in list(os.environ):  # one of gradio's makes folders public; nothing is fetched through a proxy
+        if name.startswith("GRADIO_") or name.lower().endswith("_proxy"):
+            del os.environ[name]
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": "*", "NO_PROXY": "*"}
     with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        try:
+        with needing("the studio"):
             from gan.play import page  # only now: gradio reads these variables on import
-        except ImportError as error:
-            raise ConfigError(
-                f"the studio needs the package gradio ({error}); pip install -r requirements-extra.txt"
-            ) from error
         studio = Studio(config.checkpoint, choose_device(config.gpu))
         blocks = page.build(studio, Path(folder))
         blocks.queue(max_size=32)

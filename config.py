@@ -5,12 +5,13 @@ It imports nothing of the project and no torch, so that a wrong option is report
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -62,6 +63,17 @@ class DataError(UserError):
 
 class CheckpointError(UserError):
     """A checkpoint cannot be read or written, or does not fit the request."""
+
+
+@contextlib.contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Import packages of single options; a ConfigError tells one that is missing from one that does not load."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{what} needs the package {error.name}; pip install -r requirements-extra.txt") from error
+    except ImportError as error:
+        raise ConfigError(f"{what} needs a package that is installed but does not load: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
