@@ -26,6 +26,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from gan import processors
 from gan.command_line import BARE, command_line, log
 from gan.data import cleaning, cleaning_report, detection, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
@@ -218,7 +219,7 @@ def is_report(path: Path) -> bool:
 def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str) -> Iterator[T]:
     """Run a function on chunks of pictures, in a process per core, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
-    with contextlib.closing(in_processes(function, work, os.cpu_count() or 1)) as done:
+    with contextlib.closing(in_processes(function, work, processors.number())) as done:
         for _, result in zip(in_chunks(pictures, what, " pictures", CHUNK), done, strict=True):
             yield result
 

@@ -13,6 +13,7 @@ from config import ConfigError, TrainConfig
 import bdb
 import contextlib
 import dataclasses
+import os
 import pdb
 import time
 from collections.abc import Callable, Mapping
@@ -74,7 +75,7 @@ def train(
     roll_back, saved = RollBack(run, state, monitor), time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
     while True:
-        if config.debug_file is not None and ranks.first and config.debug_file.exists():
+        if config.debug_file is not None and ranks.first and os.path.isfile(config.debug_file):
             since = time.perf_counter()
             pdb.Pdb(nosigint=True).set_trace()  # as in the book; Ctrl-C stays this program's
             monitor.skip(time.perf_counter() - since)  # the time in it is no training

@@ -6,6 +6,7 @@ It does not import torch, so that a wrong option is reported at once, before any
 from __future__ import annotations
 
 import difflib
+import errno
 import html
 import inspect
 import io
@@ -26,7 +27,7 @@ import fire
 from fire.decorators import SetParseFn
 
 from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, options_of
-from gan.files import printable
+from gan.files import printable, regular
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
@@ -218,11 +219,23 @@ def convert(name: str, text: str, hint: Any) -> Any:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
         raise ConfigError(f"--{name}: expected {KINDS[kind]}; {got}") from None
+    if isinstance(value, Path) and (why := unusable(value)):
+        raise ConfigError(f"--{name}: {why}; give another path; {got}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"--{name}: expected a finite number; {got}")
     if isinstance(value, int) and abs(value) >= 2**63:
         raise ConfigError(f"--{name}: expected a whole number of at most 18 digits; {got}")
     return value
+
+
+def unusable(path: Path) -> str:
+    """Return why a path can be neither read nor written, whatever it is for; empty if that is not known yet."""
+    try:
+        regular(path)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
+            return str(error.strerror)
+    return ""
 
 
 def without_none(hint: Any) -> Any:

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
+from gan import processors
 from gan.data import listing, synthetic, torchvision_data
 from gan.data.pictures import CHUNK, FORMATS, in_processes, reason, source, square, upright
 from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
@@ -113,7 +114,7 @@ def open_pack(
     shape = image_size, image_size, channels
     folder = packs / _key(files, image_size, channels)
     if not (folder / "pack.json").is_file():
-        _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, log)
+        _make_pack(folder, data_path, files, shape, num_workers or processors.number(), log)
     with contextlib.suppress(OSError):  # read-only
         os.utime(folder)  # opened now
     pack = _load(folder)

@@ -17,6 +17,7 @@ import queue
 import stat
 import subprocess
 import sys
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -167,10 +168,19 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
     idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for one process
-        for _ in range(workers):
-            idle.put(process := _start())
+        ready, processes = threading.Event(), list[subprocess.Popen[Any]]()
+        with contextlib.suppress(OSError, RuntimeError):  # a limit on processes: fewer do as well
+            for _ in range(workers):
+                processes.append(_start())
+                threading.Thread(target=ready.wait).start()  # each process needs a thread that waits for it
+                idle.put(processes[-1])
+        ready.set()
+        pool = stack.enter_context(ThreadPoolExecutor(max(1, idle.qsize())))
+        for process in processes:  # which end first, so that no thread waits for one
             stack.callback(_end, process)
+        if idle.empty():
+            yield from itertools.starmap(function, work)
+            return
         for arguments in work:
             waiting.append(pool.submit(_ask, idle, function, arguments))
             if len(waiting) == 2 * workers:

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
 import warnings
@@ -20,6 +21,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -655,6 +657,24 @@ def test_disk_that_fills_up_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_worker_that_dies() -> None:
     with pytest.raises(DataError, match="lower --num_workers"):
         list(pictures.in_processes(os._exit, [(1,)] * 10, 2))
+
+
+@pytest.mark.parametrize("of", ["processes", "threads"])
+@pytest.mark.parametrize("limit", [0, 1])
+def test_fewer_processes_do_where_no_more_may_start(monkeypatch: pytest.MonkeyPatch, of: str, limit: int) -> None:
+    left, start = iter(range(limit)), pictures._start if of == "processes" else threading.Thread
+
+    def limited(*words: Any, **more: Any) -> Any:
+        if next(left, None) is None:
+            raise BlockingIOError(errno.EAGAIN, "") if of == "processes" else RuntimeError("can't start new thread")
+        return start(*words, **more)
+
+    if of == "processes":
+        monkeypatch.setattr(pictures, "_start", limited)
+    else:
+        monkeypatch.setattr(pictures, "threading", types.SimpleNamespace(Event=threading.Event, Thread=limited))
+    work = [("a", str(i)) for i in range(12)]
+    assert list(pictures.in_processes(os.path.join, work, 4)) == [f"a/{i}" for i in range(12)]
 
 
 def test_what_goes_wrong_in_a_worker_goes_wrong_here() -> None:
