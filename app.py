@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from gan import visitors
 from gan.command_line import command_line, log
 from gan.device import choose_device
 from gan.play.studio import Studio
@@ -79,7 +80,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
             if number != hangup or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, signal.default_int_handler)
-        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
+        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it{visitors.tunnel(config.port)}")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)

@@ -9,8 +9,10 @@ import contextlib
 import dataclasses
 import importlib.util
 import math
+import os
 import re
 import sys
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -21,6 +23,22 @@ if sys.version_info < (3, 10) or not all(map(importlib.util.find_spec, ("torch",
         "requirements.txt: activate the environment that has them (source .venv/bin/activate, on Windows "
         ".venv\\Scripts\\activate), or make one, see docs/install.md"
     )
+try:
+    os.getcwd()
+except OSError:  # of which torch would die
+    sys.exit("the folder where you are was deleted; go to another one: cd")
+
+
+def _told(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Say in one line that Ctrl-C came while modules were imported; later, `command_line` says it."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _told
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 SIZES = ", ".join(map(str, IMAGE_SIZES))

@@ -20,7 +20,7 @@ from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # else onnxruntime tells its maker what it does, and keeps a number for that
-OPSET = 20
+OPSET, IR = 18, 8  # which ONNX Runtime reads from 1.15 on
 CHECKED = 64  # number of seeds whose faces are compared
 FARTHEST = 1e-3  # maximum absolute error of a value
 
@@ -78,6 +78,7 @@ def write(sampler: Sampler, path: Path, times: int = 1) -> None:
         )
     assert program is not None
     made = program.model_proto
+    made.ir_version = IR
     known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(times * sampler.model.image_size)}
     known["vocabulary"] = json.dumps(sampler.classes.vocabulary)
     if columns:

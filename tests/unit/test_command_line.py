@@ -479,3 +479,15 @@ def test_entry_points_find_the_program_and_say_what_an_environment_lacks(script:
     assert done.stderr.count("\n") == 1
     assert f"{sys.executable} is Python" in done.stderr
     assert "the program needs 3.10 or newer, with the packages of requirements.txt: activate" in done.stderr
+
+
+def test_a_folder_that_was_deleted_and_ctrl_c_while_modules_load_are_one_line(tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import os; "
+    for then, number, said in (
+        ("os.rmdir(os.getcwd()); import config", 1, "the folder where you are was deleted; go to another one: cd\n"),
+        ("import config; raise KeyboardInterrupt", 130, "interrupted\n"),
+    ):
+        (tmp_path / "here").mkdir(exist_ok=True)
+        words = [sys.executable, "-c", code + then]
+        done = subprocess.run(words, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (number, said)
