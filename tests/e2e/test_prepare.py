@@ -852,7 +852,7 @@ def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> 
         (["pile", "--report=other.html"], "other.json exists and is not a report of prepare.py"),
         (["pile", "--report=data/faces/report.html"], "or in --out, which holds faces alone; give another place"),
         (["pile", "--out=taken"], "taken/manifest.json was not written by prepare.py, or was changed since"),
-        (["pile", "--report=mine.html/report.html"], "mine.html is not a writable folder"),
+        (["pile", "--report=mine.html/report.html"], "--report: Not a directory; give another path; got 'mine"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
     ],

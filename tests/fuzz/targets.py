@@ -120,6 +120,7 @@ PICTURES = [
     picture("GIF"),
     picture("GIF", **ANIMATED),
     picture("TIFF", compression="tiff_deflate"),
+    *map(picture, ("PPM", "TGA", "ICO", "JPEG2000")),
 ]
 
 
