@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import NOGPU, RELEASED, ConfigError, check_numbers, needing, option
+
+# isort: split
+
 import contextlib
 import dataclasses
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
-from config import NOGPU, RELEASED, ConfigError, check_numbers, option
+from gan import visitors
 from gan.command_line import command_line, log
 from gan.device import choose_device
 from gan.studio.faces import Studio
+from gan.studio.programs import ENVIRONMENT
 
 LARGEST = 2**30  # maximum size of an uploaded file in bytes; larger ones are named by their path
 
@@ -42,18 +49,14 @@ class StudioConfig:
 
 def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
     """Run `python app.py`: serve the page until Ctrl-C."""
-    for name in [name for name in os.environ if name.startswith("GRADIO_")]:  # one of them makes folders public
-        del os.environ[name]
-    near = ",".join(filter(None, [os.environ.get("no_proxy"), "127.0.0.1"]))
-    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": near, "NO_PROXY": near}
+    for name in ENVIRONMENT:  # one of gradio's makes folders public; nothing is fetched through a proxy
+        if name.startswith("GRADIO_") or name.lower().endswith("_proxy"):
+            os.environ.pop(name, None)
+    os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": "*", "NO_PROXY": "*"}
     with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        try:
+        with needing("the studio"):
             from gan.studio import page  # only now: gradio reads these variables on import
-        except ImportError as error:
-            raise ConfigError(
-                f"the studio needs the package gradio ({error}); pip install -r requirements-extra.txt"
-            ) from error
         studio = Studio(config.checkpoint, choose_device(config.gpu))
         blocks = page.build(studio, Path(folder))
         blocks.queue(max_size=32)
@@ -78,7 +81,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
             if number != hangup or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, signal.default_int_handler)
-        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it")
+        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it{visitors.tunnel(config.port)}")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)

@@ -5,12 +5,40 @@ It imports nothing of the project and no torch, so that a wrong option is report
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import math
+import os
 import re
-from collections.abc import Mapping
+import sys
+import types
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+if sys.version_info < (3, 10) or not all(map(importlib.util.find_spec, ("torch", "fire"))):
+    sys.exit(
+        f"{sys.executable} is Python {sys.version.split()[0]}; the program needs 3.10 or newer, with the packages of "
+        "requirements.txt: activate the environment that has them (source .venv/bin/activate, on Windows "
+        ".venv\\Scripts\\activate), or make one, see docs/install.md"
+    )
+try:
+    os.getcwd()
+except OSError:  # of which torch would die
+    sys.exit("the folder where you are was deleted; go to another one: cd")
+
+
+def _told(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Say in one line that Ctrl-C came while modules were imported; later, `command_line` says it."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _told
 
 IMAGE_SIZES = (32, 48, 64, 96, 128, 192, 256)
 SIZES = ", ".join(map(str, IMAGE_SIZES))
@@ -53,6 +81,17 @@ class DataError(UserError):
 
 class CheckpointError(UserError):
     """A checkpoint cannot be read or written, or does not fit the request."""
+
+
+@contextlib.contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Import packages of single options; a ConfigError tells one that is missing from one that does not load."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{what} needs the package {error.name}; pip install -r requirements-extra.txt") from error
+    except ImportError as error:
+        raise ConfigError(f"{what} needs a package that is installed but does not load: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import os
-from collections.abc import Callable, Mapping
+import sys
 from pathlib import Path
-from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
-from tqdm import tqdm
-
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
 from config import (
     IMAGE_SIZES,
     NOGPU,
@@ -25,6 +16,21 @@ from config import (
     check_numbers,
     option,
 )
+
+# isort: split
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
 from gan import files
 from gan.command_line import command_line, log
 from gan.data.faces import Pack, has_faces, open_pack

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import RELEASED, ConfigError, check_numbers, option
+
+# isort: split
+
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from config import RELEASED, ConfigError, check_numbers, option
 from gan import hub
 from gan.command_line import command_line
 from gan.device import enough_memory

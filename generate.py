@@ -16,13 +16,20 @@ A command asks for one of these, each a function below; `GOES_WITH` has the opti
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import NOGPU, RELEASED, ConfigError, check_numbers, option, options_of
+
+# isort: split
+
 import dataclasses
 import functools
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +37,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from config import NOGPU, RELEASED, ConfigError, check_numbers, option, options_of
 from gan import images
 from gan.classes import ROW
 from gan.command_line import BARE, command_line

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import COLOURS, ConfigError, DataError
+
+# isort: split
+
 import contextlib
 import csv
 import dataclasses
@@ -13,13 +21,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from config import COLOURS, ConfigError, DataError
+from gan import processors
 from gan.command_line import BARE, command_line, log
 from gan.data import cleaning, cleaning_report, detection, listing
 from gan.data.cleaning import KINDS, SIZE, Candidate, Picture, PrepareConfig
@@ -31,6 +38,7 @@ from gan.presets import suggested
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
+UNREAD = ("refused", "unreadable", "truncated")  # kinds of findings whose reason is told at once
 LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that file managers put into any folder
 
 
@@ -211,7 +219,7 @@ def is_report(path: Path) -> bool:
 def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str) -> Iterator[T]:
     """Run a function on chunks of pictures, in a process per core, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
-    with contextlib.closing(in_processes(function, work, os.cpu_count() or 1)) as done:
+    with contextlib.closing(in_processes(function, work, processors.number())) as done:
         for _, result in zip(in_chunks(pictures, what, " pictures", CHUNK), done, strict=True):
             yield result
 
@@ -363,16 +371,22 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+    unread = [(found["file"], found["why"]) for found in result["findings"] if found["kind"] in UNREAD]
+    if unread:
+        log(f"not read: {listing.told(unread)}")
     kept = result["counts"]["kept"]
     done = "would be kept" if config.dry_run else f"faces in {config.out}"
     log(f"{kept:7,} {done}; {config.report} shows what was found")
-    if kept and not config.dry_run:
-        if config.detect is None and not config.centre:
-            log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
-        options = suggested(kept)
-        log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
-        if "--init" in options:
-            log("         if they are not anime faces: --budget=60 instead of these options")
+    if config.dry_run:
+        return
+    if not kept:
+        raise DataError(f"kept none of {result['counts']['pictures']:,} files; {config.report} says why of each")
+    if config.detect is None and not config.centre:
+        log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
+    options = suggested(kept)
+    log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
+    if "--init" in options:
+        log("         if they are not anime faces: --budget=60 instead of these options")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # which python -I and PYTHONSAFEPATH=1 leave out
+from config import ConfigError, TrainConfig
+
+# isort: split
+
 import bdb
 import contextlib
 import dataclasses
+import os
 import pdb
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +21,6 @@ from typing import Any
 
 import torch
 
-from config import ConfigError, TrainConfig
 from gan import images, latent, threads
 from gan.command_line import command_line, log
 from gan.data.batches import Batches
@@ -67,7 +75,7 @@ def train(
     roll_back, saved = RollBack(run, state, monitor), time.monotonic()
     budget = Budget(run, state, monitor, evaluator, closing=first_save(run, state, monitor, probe))
     while True:
-        if config.debug_file is not None and ranks.first and config.debug_file.exists():
+        if config.debug_file is not None and ranks.first and os.path.isfile(config.debug_file):
             since = time.perf_counter()
             pdb.Pdb(nosigint=True).set_trace()  # as in the book; Ctrl-C stays this program's
             monitor.skip(time.perf_counter() - since)  # the time in it is no training

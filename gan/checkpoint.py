@@ -16,7 +16,7 @@ import torch
 
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
-from gan.files import replacing
+from gan.files import regular, replacing
 
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
@@ -57,16 +57,18 @@ def load(
         if not hint:
             raise
         named = ""
-        for other in checkpoints_in(path.parent):
-            with contextlib.suppress(CheckpointError):
-                if other != path and _read(other, "cpu", required):
-                    named = f"; the newest usable file beside it is {other}"
-                    break
+        with contextlib.suppress(OSError):
+            for other in checkpoints_in(path.parent):
+                with contextlib.suppress(CheckpointError):
+                    if other != path and _read(other, "cpu", required):
+                        named = f"; the newest usable file beside it is {other}"
+                        break
         raise CheckpointError(f"{error}{named}") from error.__cause__
 
 
 def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> dict[str, Any]:
     try:
+        regular(path)
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 book = OF_THE_BOOK if path.suffix == ".pth" else ""
@@ -98,6 +100,7 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
         CheckpointError: the file is damaged, contains code, or would unpack to far more than weights do.
         OSError: it cannot be opened.
     """
+    regular(path)
     path.open("rb").close()
     try:
         if zipfile.is_zipfile(path):

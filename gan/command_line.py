@@ -6,6 +6,7 @@ It does not import torch, so that a wrong option is reported at once, before any
 from __future__ import annotations
 
 import difflib
+import errno
 import html
 import inspect
 import io
@@ -26,7 +27,7 @@ import fire
 from fire.decorators import SetParseFn
 
 from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, options_of
-from gan.files import printable
+from gan.files import printable, regular
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
@@ -37,6 +38,8 @@ INSTEAD_OF_WORDS = {
     "help": "write --help",
 }
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\uff0d"  # which word processors make of hyphens
+INVISIBLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 PLAIN = "sources"  # the field for words that are not options, which are paths
 PLACEHOLDERS = {bool: "True", int: "INT", float: "NUMBER", Path: "PATH", str: "TEXT"}
 
@@ -54,12 +57,18 @@ def command_line(
         SystemExit: after an error, as above.
     """
     program = Path(sys.argv[0]).name
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by the parent process, or there is no console
-            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:  # closed by the parent process, or there is no console
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif type(stream) is io.TextIOWrapper and not stream.isatty():
+            binary = io.BufferedWriter(Unread(stream.fileno(), "w", closefd=False))
+            again = io.TextIOWrapper(binary, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+            setattr(sys, name, again)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that this terminal cannot show
     argv = sys.argv[1:] if argv is None else argv
+    # Of a script with the line ends of Windows, the last word ends in CR.
+    argv = [word.rstrip("\r") for word in argv if word.rstrip("\r") or not word]
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # all processes of torchrun have the same options
     try:
         if {"--help", "-h"} & set(argv):
@@ -71,13 +80,24 @@ def command_line(
         speaks = True
         run(config, typed)
     except UserError as error:
-        message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        message = " ".join(line.strip(" ") for line in str(error).split("\n") if line.strip(" "))
         if speaks:
             log(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
         sys.exit(2)
     except KeyboardInterrupt:
         log(f"{program}: interrupted", sys.stderr)
         sys.exit(130)
+
+
+class Unread(io.FileIO):
+    """A stream whose reader may have left, or whose disk may be full, which is no reason to stop working."""
+
+    def write(self, data: Any, /) -> int:
+        """Write some bytes, or drop them."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
@@ -120,6 +140,9 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: a word is rejected; the message names the first, and the reason.
     """
+    for word in argv:
+        if (name := word.lstrip(DASHES)) not in ("", word) and not os.path.lexists(word):
+            raise ConfigError(f"{word} begins with a typographic dash; write --{name}")
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
         if word in ("-", "--"):
@@ -179,6 +202,8 @@ def convert(name: str, text: str, hint: Any) -> Any:
         raise ConfigError(f"--{name} needs a value: --{name}={placeholder(hint)}")
     if kind is not hint and text == "None":
         return None
+    if (unseen := INVISIBLE.search(text)) and not (kind is Path and os.path.lexists(text)):
+        raise ConfigError(f"--{name}: has the invisible character {unseen[0]!a}; {got}; type it anew")
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         if text not in choices:
@@ -194,11 +219,23 @@ def convert(name: str, text: str, hint: Any) -> Any:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
         raise ConfigError(f"--{name}: expected {KINDS[kind]}; {got}") from None
+    if isinstance(value, Path) and (why := unusable(value)):
+        raise ConfigError(f"--{name}: {why}; give another path; {got}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"--{name}: expected a finite number; {got}")
     if isinstance(value, int) and abs(value) >= 2**63:
         raise ConfigError(f"--{name}: expected a whole number of at most 18 digits; {got}")
     return value
+
+
+def unusable(path: Path) -> str:
+    """Return why a path can be neither read nor written, whatever it is for; empty if that is not known yet."""
+    try:
+        regular(path)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
+            return str(error.strerror)
+    return ""
 
 
 def without_none(hint: Any) -> Any:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
@@ -53,6 +54,8 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
     Returns:
         CUDA (NVIDIA, AMD), Apple's or Intel's GPU if torch finds one, otherwise the CPU.
     """
+    for kind in (np.float16, np.float32, np.float64, np.longdouble):  # NumPy before 2.3 warns if it looks later
+        np.finfo(kind)
     # Once the discriminator wins, gradients fall below 1e-38, and CPUs compute such denormals 2 to 5 times slower.
     torch.set_flush_denormal(True)
     keep_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import ssl
 import urllib.request
 from http.client import HTTPException
@@ -19,6 +20,15 @@ SECONDS = 5  # without an answer until a request fails
 def cache(name: str) -> Path:
     """Return the folder of some files in the user's cache; it may not exist."""
     return platformdirs.user_cache_path("animegan", appauthor=False) / name
+
+
+def proxy() -> str:
+    """Name a variable with a SOCKS proxy, through which nothing is fetched, and what to do; empty if there is none."""
+    for name, value in os.environ.items():
+        if name.lower() in ("all_proxy", "http_proxy", "https_proxy") and value.lower().startswith("socks"):
+            instead = "https_proxy=http://127.0.0.1:PORT, with the HTTP port of the same proxy"
+            return f"; the variable {name} names a SOCKS proxy, which is not supported: unset it, and set {instead}"
+    return ""
 
 
 def has(place: Path, sha256: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import re
 import secrets
 import shlex
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -115,6 +117,12 @@ def move(source: Path, target: Path) -> None:
             return
         time.sleep(wait)
     source.replace(target)
+
+
+def regular(path: Path) -> None:
+    """Raise an OSError if a path is a device or a pipe, which could be read forever."""
+    if not (stat.S_ISREG(mode := os.stat(path).st_mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a device or a pipe, not a file or a folder", str(path))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from config import CheckpointError, ConfigError, ModelConfig
+from config import CheckpointError, ConfigError, ModelConfig, needing
+from gan import downloads
 from gan.files import replacing
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-INSTALL = "pip install -r requirements-extra.txt"
 
 
 def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[str, Any], card: str) -> bool:
@@ -31,10 +31,8 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
         ConfigError: the package safetensors is missing, or the folder has other files.
         OSError: a file cannot be written.
     """
-    try:
+    with needing("--to=safetensors"):
         from safetensors.torch import save
-    except ImportError as error:
-        raise ConfigError(f"--to=safetensors needs the package safetensors; {INSTALL}") from error
     others = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
     if others and not (folder / WEIGHTS).is_file():
         raise ConfigError(f"--out: {folder} has other files; name a new folder, or one that export.py wrote")
@@ -58,13 +56,12 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
         on: the device for the weights.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or the package safetensors is missing.
+        CheckpointError: a file is missing or damaged.
+        ConfigError: the package safetensors is missing.
     """
-    try:
+    with needing(str(path)):
         from safetensors import SafetensorError
         from safetensors.torch import load_file
-    except ImportError as error:
-        raise CheckpointError(f"{path}: needs the package safetensors; {INSTALL}") from error
     try:
         described = json.loads(path.with_name(CONFIG).read_text("utf-8"))
         model = {name: tuple(v) if isinstance(v, list) else v for name, v in dict(described["model"]).items()}
@@ -103,13 +100,11 @@ def push(folder: Path, name: str, endpoint: str | None = None) -> str:
     Raises:
         ConfigError: the package huggingface_hub is missing, nobody is logged in, or the hub refused.
     """
-    try:
+    with needing("--push"):
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
-
-        failures = cast("tuple[type[Exception], ...]", (*HfHubHTTPError.__bases__, HFValidationError, OSError))
-    except ImportError as error:
-        raise ConfigError(f"--push needs the package huggingface_hub; {INSTALL}") from error
+        from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+    # The last two: the name is invalid, or the proxy is.
+    failures = cast("tuple[type[Exception], ...]", (*HfHubHTTPError.__bases__, OSError, ValueError, ImportError))
     try:
         api = HfApi(endpoint)
         address = api.create_repo(name, exist_ok=True, token=os.environ.get("HF_TOKEN") or True)
@@ -119,5 +114,6 @@ def push(folder: Path, name: str, endpoint: str | None = None) -> str:
         raise ConfigError("--push: nobody is logged in to the hub; run hf auth login, or set HF_TOKEN") from error
     except failures as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ConfigError(f"--push: the hub did not take {name!r} ({reason}); the folder {folder} is whole") from error
+        said = f"--push: the hub did not take {name!r} ({reason}); the folder {folder} is whole"
+        raise ConfigError(f"{said}{downloads.proxy()}") from error
     return str(address)

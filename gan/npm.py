@@ -85,7 +85,8 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
     """
     npm = _npm()
     if npm is None:
-        raise OSError(f"{CDN} did not deliver them all, and npm, which could, is not installed: it is in Node.js")
+        why = f"{CDN} did not deliver them all, and npm, which could, is not installed: it is in Node.js"
+        raise OSError(f"{why}{downloads.proxy()}")
     packages = sorted({f"{asset.package}@{asset.version}" for asset in assets})
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
@@ -98,7 +99,8 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip().splitlines()
-            raise OSError(f"npm could not fetch the packages: {reason[-1] if reason else 'no reason given'}")
+            why = reason[-1] if reason else "no reason given"
+            raise OSError(f"npm could not fetch the packages: {why}{downloads.proxy()}")
         for asset in assets:
             name = f"{asset.package.lstrip('@').replace('/', '-')}-{asset.version}.tgz"
             content = b""

@@ -7,10 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import torch
+
+from gan import processors
 
 FIRST_SECONDS, SECONDS = 0.3, 4.0  # between looks at the machine, at first and later
 FULL = 0.95  # share of the processors in use at which programs wait for one another
@@ -110,23 +111,9 @@ def choose(most: int, processors: int, demand: float) -> int:
     return max(lacking, key=lambda n: n * (1 - lacking[n]))
 
 
-def quota() -> float:
-    """Return the number of processors to which Linux limits this process, as in a container; infinite if to none."""
-    least = math.inf
-    try:
-        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().partition("0::/")[2].strip()
-        for folder in (group, *group.parents):
-            if (file := folder / "cpu.max").is_file():
-                most, period = file.read_text().split()
-                least = min(least, float(most) / float(period)) if most != "max" else least
-    except (OSError, ValueError):  # not Linux, or an older form of these files
-        pass
-    return least
-
-
 def _of_this_process() -> Threads:
     may_use = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(psutil.cpu_count() or 1))
-    threads = Threads(max(1, min(torch.get_num_threads(), round(min(quota(), len(may_use))))), may_use)
+    threads = Threads(max(1, min(torch.get_num_threads(), processors.number())), may_use)
     if any(name in os.environ for name in SET_BY_USER):
         threads.most = threads.number = torch.get_num_threads()
         threads.due = math.inf

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import urllib.parse
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})  # how a browser addresses this machine, through ssh too
 REFUSED = "403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that in the browser\n"
+
+
+def tunnel(port: int) -> str:
+    """Return a line with the command that forwards a port of this machine to the user's own one; empty without ssh."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    if len(connection) != 4:
+        return ""
+    user = os.environ.get("USER", "USER")
+    return f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
 
 
 def is_foreign(host: str | None, origin: str | None) -> bool:

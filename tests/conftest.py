@@ -29,6 +29,7 @@ FEW_LATENTS = 16  # for the averaged generator's statistics, of which there are 
 
 os.environ["ANIMEGAN_LANG"] = "en"  # whatever the developer speaks
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are small, and run side by side
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # also where a test imports onnxruntime first
 for _name in ("no_proxy", "NO_PROXY"):  # servers of this machine are asked directly, whatever proxy it has
     os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1,localhost"]))
 

@@ -215,16 +215,18 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
         root = root if is_folder else root.parent
         for one in passed:
             refuse(Picture(root, one.name), one.why, one.unreadable)
+        names, rest = listing.sifted(root, names)
+        others |= {os.path.realpath(root / name) for name in rest}
         for name in names:
             picture = Picture(root, name)
             real = os.path.realpath(picture.path)
-            if name.lower().endswith(SUFFIXES):
-                found.setdefault((real, ""), picture)
+            if why := listing.why_unread(name):
+                refuse(picture, why, True)
             elif not name.lower().endswith(".zip"):
-                others.add(real)
+                found.setdefault((real, ""), picture)
             else:
                 try:
-                    members, passed, rest = listing.members(picture.path, SUFFIXES)
+                    members, passed, rest = listing.members(picture.path)
                 except Exception as error:
                     refuse(picture, reason(error), True)
                     continue
@@ -242,13 +244,16 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
     Also return the pixels, at 96x96 in RGB, of the candidates that have a digest.
     """
     found: list[tuple[Candidate, bytes]] = []
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # `_inspect` checks it before decoding
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, MOST_PIXELS // 2  # Pillow refuses twice as many
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         stack.callback(setattr, Image, "MAX_IMAGE_PIXELS", limit)
         warnings.simplefilter("ignore")
         for picture in pictures:
             try:
                 found += list(_inspect(picture, config))  # a list, to add all of its faces or none
+            except Image.DecompressionBombError:
+                what = f"more than {MOST_PIXELS / 1e6:.0f} million pixels"
+                found.append((Candidate(picture, "refused", what), b""))
             except Exception as error:
                 ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
                 found.append((Candidate(picture, "truncated" if ends else "unreadable", reason(error)), b""))
@@ -261,10 +266,6 @@ def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidat
         raise ValueError(f"{length / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
     with Image.open(file, formats=FORMATS) as image:
         width, height = image.size
-        if width * height > MOST_PIXELS:
-            what = f"{width:,} x {height:,} pixels; at most {MOST_PIXELS / 1e6:.0f} million are read"
-            yield Candidate(picture, "refused", what, (width, height)), b""
-            return
         if config.detect is None:
             image.draft(None, (4 * SIZE, 4 * SIZE))
         image.load()  # which turns a TIFF, and takes its tag away
@@ -421,7 +422,8 @@ def name_of(face: Candidate) -> str:
     picture = face.picture
     original = PurePosixPath((picture.called or picture.name).replace("\\", "/"))
     key = hashlib.sha256(face.digest + repr((picture.folder, face.box and tuple(face.box))).encode()).hexdigest()[:12]
-    name = f"{plain_name(original.stem)}-{key}{original.suffix.lower() if face.box is None else '.png'}"
+    suffix = original.suffix.lower() if face.box is None else ".png"
+    name = f"{plain_name(original.stem)}-{key}{suffix if suffix in SUFFIXES else ''}"
     return f"{picture.folder}/{name}".lstrip("/")
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from config import DataError
+from config import DataError, needing
 
 ANIME = "lbpcascade_animeface"  # of nagadomi; MIT
 SHA256 = "9376d30ac38db6bda2a68b88b3b76bbd7e6aa33af47f7f5c76bc88ca75f1ce30"
@@ -50,12 +50,11 @@ def cascade(given: Path | None) -> Path:
     """Return the file of a cascade, the given one or that of anime faces, which is fetched once into the user's cache.
 
     Raises:
-        DataError: OpenCV is not installed, or the file is not there, cannot be fetched, or is not a cascade.
+        ConfigError: OpenCV is not installed.
+        DataError: the file is not there, cannot be fetched, or is not a cascade.
     """
-    try:
+    with needing("--detect"):
         import cv2
-    except ImportError as error:
-        raise DataError("--detect needs OpenCV: pip install -r requirements-extra.txt") from error
     path = given or _of_anime()
     if not path.is_file():
         raise DataError(f"--detect={path} does not exist; {PEOPLE}")
@@ -78,7 +77,7 @@ def _of_anime() -> Path:
     was = f"; the file at {path} is another one (its SHA-256 should be {SHA256})" if path.is_file() else ""
     raise DataError(
         f"what anime faces look like is in a file that could not be fetched{was}: download {ADDRESSES[0]} or "
-        f"{ADDRESSES[1]} and {put}, or name it: --detect=FILE"
+        f"{ADDRESSES[1]} and {put}, or name it: --detect=FILE{downloads.proxy()}"
     )
 
 

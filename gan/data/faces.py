@@ -27,8 +27,9 @@ from tqdm import tqdm
 
 import config
 from config import SYNTHETIC, DataError
+from gan import processors
 from gan.data import listing, synthetic, torchvision_data
-from gan.data.pictures import CHUNK, FORMATS, SUFFIXES, in_processes, reason, source, square, upright
+from gan.data.pictures import CHUNK, FORMATS, in_processes, reason, source, square, upright
 from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
 
 PACK_VERSION = 2
@@ -113,7 +114,7 @@ def open_pack(
     shape = image_size, image_size, channels
     folder = packs / _key(files, image_size, channels)
     if not (folder / "pack.json").is_file():
-        _make_pack(folder, data_path, files, shape, num_workers or os.cpu_count() or 1, log)
+        _make_pack(folder, data_path, files, shape, num_workers or processors.number(), log)
     with contextlib.suppress(OSError):  # read-only
         os.utime(folder)  # opened now
     pack = _load(folder)
@@ -141,9 +142,13 @@ def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
     kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
     log(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
     if pack.rejected:
+        names, said = pack.folder / "rejected.txt", ""
+        with contextlib.suppress(OSError, ValueError):
+            lines = [line.split("\t", 1) for line in names.read_text(encoding="utf-8").splitlines()]
+            said = f": {listing.told((name, why) for name, why in lines)}"
         log(
-            f"files rejected: {pack.rejected:,}; {pack.folder / 'rejected.txt'} names them and the reasons; if the "
-            f"disk or the network was at fault, delete {pack.folder}, and the next run tries them again"
+            f"files rejected: {pack.rejected:,}{said}; {names} names them and the reasons; if the disk or the network "
+            f"was at fault, delete {pack.folder}, and the next run tries them again"
         )
     copies = n - len(np.unique(pack.hashes))  # by checksum, without reading pixels
     copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than the expected number of hash collisions
@@ -202,7 +207,7 @@ def _find(data_path: Path) -> list[Listed]:
         return [(str(SYNTHETIC), synthetic.FACES, synthetic.VERSION)]
     if torchvision_data.is_dataset(data_path):
         name, folder = torchvision_data.split(data_path)
-        return [(name, 0, 0), *_below(folder, ("",))]
+        return [(name, 0, 0), *_below(folder, every=True)]
     try:
         is_folder = stat.S_ISDIR(os.stat(data_path).st_mode)
     except OSError as error:
@@ -210,19 +215,20 @@ def _find(data_path: Path) -> list[Listed]:
         raise DataError(f"{data_path} {what}; expected a folder of pictures or a zip; {GIVE}") from error
     if not is_folder:
         if data_path.suffix.lower() != ".zip":
-            raise DataError(f"{data_path} is a file but not a zip; expected a folder of pictures or a zip; {GIVE}")
+            what = listing.why_unread(data_path.name) or "a file but not a zip"
+            raise DataError(f"{data_path} is {what}; expected a folder of pictures or a zip; {GIVE}")
         return [_listed(str(data_path), data_path.name)]
-    return _below(data_path, (*SUFFIXES, ".zip"))
+    return _below(data_path)
 
 
-def _below(root: Path, suffixes: tuple[str, ...]) -> list[Listed]:
-    """List the files below a folder with one of the suffixes, and unreadable folders, in order."""
+def _below(root: Path, every: bool = False) -> list[Listed]:
+    """List the files below a folder, all or those that may hold faces, and unreadable folders, in order."""
     try:
         names, passed = listing.files_below(root, links_out=True)
     except OSError as error:
         what = f"cannot read {root}: {error.strerror}; expected a readable folder"
         raise DataError(f"{what}; change its permissions or {GIVE}") from error
-    names = [name for name in names if name.lower().endswith(suffixes)] + [folder.name for folder in passed]
+    names = (names if every else listing.sifted(root, names)[0]) + [folder.name for folder in passed]
     return [_listed(os.path.join(root, name), name) for name in sorted(names)]
 
 
@@ -244,11 +250,14 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
     else:
         root = data_path if data_path.is_dir() else data_path.parent
         for name, *_ in files:
+            if why := listing.why_unread(name):
+                rejected.append((printable(name), why))
+                continue
             if not name.lower().endswith(".zip"):
                 pictures.append((name, ""))
                 continue
             try:
-                members, passed, _ = listing.members(root / name, SUFFIXES)
+                members, passed, _ = listing.members(root / name)
             except Exception as error:
                 if root != data_path:
                     what = f"{data_path} is not a readable zip ({reason(error)})"
@@ -257,11 +266,9 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
                 continue
             pictures += [(name, member.name) for member in members]
             rejected += [(printable(f"{name}/{member.name}"), member.why) for member in passed]
-    if not pictures and not rejected:
-        raise DataError(
-            f"no pictures in {data_path}; looked at any depth and in zips for {' '.join(SUFFIXES)}; "
-            f"put faces there or {GIVE}"
-        )
+    if not pictures:
+        found = f"not read: {listing.told(rejected)}" if rejected else "looked at any depth and in zips"
+        raise DataError(f"no pictures in {data_path}; {found}; put faces there or {GIVE}")
     return root, pictures, rejected
 
 
@@ -290,7 +297,7 @@ def _make_pack(
             hashes, names, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
             rejected += broken
             if len(hashes) < 2:
-                first = f"; the first that cannot: {rejected[0][0]} ({rejected[0][1]})" if rejected else ""
+                first = f"; not read: {listing.told(rejected)}" if rejected else ""
                 found = f"{len(hashes)} of {len(hashes) + len(rejected):,} pictures in {data_path} can be read"
                 raise DataError(f"{found}, expected at least 2, and better thousands{first}; add some or {GIVE}")
             if rejected:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import importlib
 import io
 import itertools
 import os
@@ -16,11 +17,13 @@ import queue
 import stat
 import subprocess
 import sys
+import threading
+import warnings
 import zipfile
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
@@ -28,9 +31,22 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 from config import DataError
 
 AVIF = "avif" in features.modules and features.check("avif")  # check() alone would warn in an older Pillow
-SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif") + ((".avif",) if AVIF else ())
-# Formats that such a file may have. Not all that Pillow supports: an EPS, for example, starts another program.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF") + (("AVIF",) if AVIF else ())
+with contextlib.suppress(Exception):  # it is not installed, or not for this computer
+    importlib.import_module("pillow_heif").register_heif_opener()
+HEIC = "HEIF" in Image.OPEN
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".tga", ".ico"),
+    *(".jp2", *((".avif",) if AVIF else ()), *((".heic", ".heif", ".hif") if HEIC else ())),
+)
+# Formats that a picture may have. Not all that Pillow supports: an EPS, for example, starts another program.
+FORMATS = (
+    *("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "ICO"),
+    *(*(("AVIF",) if AVIF else ()), *(("HEIF",) if HEIC else ()), "TGA"),  # TGA last: it has no mark of its own
+)
+# Folders that macOS, Windows, Linux and the disks of a network (NAS) add for themselves.
+SYSTEM = frozenset(
+    "__macosx @eadir @tmp @recycle @recently-snapshot #recycle #snapshot $recycle.bin recycler lost+found".split()
+) | {"system volume information", "found.000"}
 CHUNK = 32  # number of pictures that a worker processes at a time
 FEW = 256  # fewer pictures are decoded in this process, because starting workers would take longer
 LARGEST_MEMBER = 256 * 2**20  # maximum size of a file in bytes, after unpacking
@@ -40,14 +56,16 @@ T = TypeVar("T")
 
 
 def is_visible(name: str) -> bool:
-    """Return whether a component of a path is neither hidden nor the folder that macOS adds to zips."""
-    return name in (".", "..") or (not name.startswith(".") and name != "__MACOSX")
+    """Return whether a component of a path is neither hidden nor a folder of the system."""
+    return name in (".", "..") or (not name.startswith(".") and name.casefold() not in SYSTEM)
 
 
 def reason(error: Exception) -> str:
     """Return the reason why a picture cannot be read, in words."""
     if isinstance(error, UnidentifiedImageError):  # its own message has the address of an object
         return "not a picture of a known format"
+    if isinstance(error, zipfile.BadZipFile):
+        return f"{error}: damaged or incomplete, download it again"
     return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
 
 
@@ -79,6 +97,17 @@ def source(path: Path, member: str) -> Path | io.BytesIO:
         raise ValueError("compressed by an unsupported method; zip it again")
     with _zip(path).open(info) as member_file:  # at most the stated size, even if it is wrong
         return io.BytesIO(member_file.read(info.file_size))
+
+
+def opens(file: Path | IO[bytes]) -> bool:
+    """Return whether a file is a picture of a known format, without decoding it; one that is too large is, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            Image.open(file, formats=FORMATS).close()
+        except Exception as error:
+            return isinstance(error, Image.DecompressionBombError)  # and will be rejected with that reason
+    return True
 
 
 def upright(image: Image.Image) -> Image.Image:
@@ -139,10 +168,19 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
     idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(workers))  # each thread waits for one process
-        for _ in range(workers):
-            idle.put(process := _start())
+        ready, processes = threading.Event(), list[subprocess.Popen[Any]]()
+        with contextlib.suppress(OSError, RuntimeError):  # a limit on processes: fewer do as well
+            for _ in range(workers):
+                processes.append(_start())
+                threading.Thread(target=ready.wait).start()  # each process needs a thread that waits for it
+                idle.put(processes[-1])
+        ready.set()
+        pool = stack.enter_context(ThreadPoolExecutor(max(1, idle.qsize())))
+        for process in processes:  # which end first, so that no thread waits for one
             stack.callback(_end, process)
+        if idle.empty():
+            yield from itertools.starmap(function, work)
+            return
         for arguments in work:
             waiting.append(pool.submit(_ask, idle, function, arguments))
             if len(waiting) == 2 * workers:

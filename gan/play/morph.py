@@ -69,7 +69,9 @@ def timelapse(run: Path, path: Path, times: int, gpu: bool | None, progress: Cal
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # then it is this folder
         known = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
         samples, size = Path(known["save_path"] or samples), int(known.get("image_size", size))
-    frames = sorted(samples.glob(images.PREVIEWS))
+    frames = list[Path]()
+    with contextlib.suppress(OSError):
+        frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
             f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "

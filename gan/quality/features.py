@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from config import DAMAGE, ENCODER, CheckpointError, ConfigError
-from gan import checkpoint, device, imagenet, threads
+from config import DAMAGE, ENCODER, CheckpointError, ConfigError, needing
+from gan import checkpoint, device, downloads, imagenet, threads
 from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
@@ -155,13 +155,8 @@ def resized(faces: Tensor) -> Tensor:
 
 
 def _inception(path: Path | None, on: torch.device) -> Extractor:
-    try:
+    with needing("--features=inception"):
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-    except ImportError as error:
-        raise ConfigError(
-            "--features=inception needs torch-fidelity, which is not installed; "
-            "pip install -r requirements-extra.txt, or measure with --features=faces"
-        ) from error
     if path is not None:
         try:  # the library would run code in the file
             checkpoint.unpickled(path, "cpu", f"expected the file from {INCEPTION}")
@@ -172,7 +167,7 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(
             f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
-            "--features=inception:FILE, or measure offline with --features=faces"
+            f"--features=inception:FILE, or measure offline with --features=faces{downloads.proxy()}"
         ) from error
     except (RuntimeError, TypeError, AttributeError, EOFError) as error:
         if path is None:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import warnings
 from pathlib import Path
 
@@ -13,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from config import ConfigError
+from config import ConfigError, needing
 from gan import latent
 from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
-OPSET = 20
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # else onnxruntime tells its maker what it does, and keeps a number for that
+OPSET, IR = 18, 8  # which ONNX Runtime reads from 1.15 on
 CHECKED = 64  # number of seeds whose faces are compared
 FARTHEST = 1e-3  # maximum absolute error of a value
-NEEDED = "--to=onnx needs the packages onnx, onnxscript and onnxruntime; pip install -r requirements-extra.txt"
 
 
 class Truncated(nn.Module):
@@ -52,12 +53,10 @@ def write(sampler: Sampler, path: Path, times: int = 1) -> None:
         ConfigError: a package is missing, or this network does not know such faces.
         OSError: the file cannot be written.
     """
-    try:
+    with needing("--to=onnx"):
         import onnx
         import onnxruntime  # noqa: F401 - needed by `compared`
         import onnxscript  # noqa: F401 - needed by torch.onnx.export
-    except ImportError as error:
-        raise ConfigError(NEEDED) from error
     if times != 1 and (why := enlarging.why_not(sampler)):
         raise ConfigError(f"--enlarge: {why.partition(': enlarged')[0]}; leave it out")
     columns = len(sampler.classes.vocabulary)
@@ -79,6 +78,7 @@ def write(sampler: Sampler, path: Path, times: int = 1) -> None:
         )
     assert program is not None
     made = program.model_proto
+    made.ir_version = IR
     known = {"digest": sampler.digest, "nz": str(sampler.model.nz), "size": str(times * sampler.model.image_size)}
     known["vocabulary"] = json.dumps(sampler.classes.vocabulary)
     if columns:

@@ -33,6 +33,7 @@ DATA = Path("data")  # a folder of faces for each pile of pictures
 MANIFEST = "manifest.json"  # in a folder that prepare.py wrote
 SUFFIX = "-said.txt"  # of the file beside a run's folder with what train.py said
 OFTEN = 0.2  # seconds between looks at a program
+ENVIRONMENT = dict(os.environ)  # of the programs, which may fetch something; the studio itself ignores proxies
 
 Progress = Callable[[int], object]
 
@@ -52,7 +53,7 @@ class Program:
         apart: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
-        env = {**os.environ, "ANIMEGAN_LANG": lang(), "PYTHONIOENCODING": "utf-8"}
+        env = {**ENVIRONMENT, "ANIMEGAN_LANG": lang(), "PYTHONIOENCODING": "utf-8"}
         said.parent.mkdir(parents=True, exist_ok=True)
         with said.open("wb") as out:
             command = [sys.executable, str(ROOT / name), *words]

@@ -41,7 +41,9 @@ def checkpoint_to_resume(resume: str) -> Path:
     """Return the checkpoint that `--resume` means; raise a CheckpointError if there is none."""
     asked = checkpoint.newest_run() if resume == BARE else Path(resume).expanduser()
     found = checkpoint.find(asked, ("latest.pt",))
-    return found if found.parent.name not in ("", "..") else found.resolve()  # the folder's name is the run's
+    return (
+        found if found.parent.name not in ("", "..") else Path(os.path.realpath(found))
+    )  # the folder's name is the run's
 
 
 def branch_folder(path: Path, step: int) -> Path:

@@ -221,6 +221,9 @@ def check_previews(folder: Path, faces: Path, new: bool) -> None:
         raise ConfigError(  # when the run is resumed
             f"--save_path: {folder} lies in {faces}, where previews would be taken for faces; choose another folder"
         )
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--save_path: {there} is no folder that can be written to; choose another folder")
     if new and any(folder.glob(PREVIEWS)):
         raise ConfigError(f"--save_path: {folder} holds the previews of another run; choose another folder")
 

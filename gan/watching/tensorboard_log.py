@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from config import ConfigError
+from config import needing
 from gan.files import printable
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
@@ -20,12 +20,8 @@ def writer_class() -> Callable[..., Any]:
     Raises:
         ConfigError: the package tensorboard is not installed.
     """
-    try:
+    with needing("--tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "--tensorboard: the package tensorboard is not installed; pip install -r requirements-extra.txt"
-        ) from error
     return SummaryWriter
 
 

@@ -256,7 +256,8 @@ class Server:
         if sys.platform == "win32":
             group = {"creationflags": subprocess.CREATE_NO_WINDOW}  # a console of its own, since ours may be closed
         with self.log.open("wb") as log:
-            env = {"USER": "user", **os.environ}  # visdom needs a user name, which a container may lack
+            # visdom needs a user name, which a container may lack; and Python looks for modules in `cwd`.
+            env = {"USER": "user", **os.environ, "PYTHONSAFEPATH": ""}
             streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
             self.process = subprocess.Popen(words, cwd=root, env=env, **streams, **group)
 
@@ -412,11 +413,7 @@ def port_of(address: str) -> int:
 def where(address: str, env: str, local: bool) -> str:
     """Return the address to open and, over ssh, the command that forwards it to the user's own machine."""
     told = f"watch it in a browser: {address}/env/{urllib.parse.quote(env)}"
-    connection = os.environ.get("SSH_CONNECTION", "").split()
-    if local and len(connection) == 4:
-        port, user = port_of(address), os.environ.get("USER", "USER")
-        told += f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
-    return told
+    return told + visitors.tunnel(port_of(address)) * local
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -103,7 +104,8 @@ def test_without_single_files_only_the_faces_of_the_grid_are_drawn(
 
 
 def test_it_draws_with_nobody_to_speak_to(small: Path, tmp_path: Path) -> None:
-    words = f"{sys.executable} {ROOT / 'generate.py'} --checkpoint={small} --nogen=1 --nogpu"
+    program = [sys.executable, str(ROOT / "generate.py")]  # whose folders may have blanks
+    words = shlex.join([*program, f"--checkpoint={small}", "--nogen=1", "--nogpu"])
     subprocess.run(f"{words} >&- 2>&-", shell=True, cwd=tmp_path, timeout=300, check=True)
     with Image.open(tmp_path / "result.png") as picture:
         picture.load()

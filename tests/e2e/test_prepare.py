@@ -270,11 +270,26 @@ def test_calls_with_other_pictures_forget_no_deleted_face(tmp_path: Path, six: C
     for name, face in (("bad", Image.new("RGB", (96, 96))), ("more", synthetic_face(8))):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.png").write_bytes(encoded(face))
-    assert six("bad") == {"dark": 1}  # of which no face is left
+    with pytest.raises(AssertionError, match=r"kept none of 1 files; report\.html says why of each"):
+        six("bad")
     assert six("more", "pile") == {"deleted": 1}
     assert six("more") == {}
     assert six("pile", "more") == {"deleted": 1}
     assert stems(tmp_path / "faces") == {"0", "1", "2", "4", "5", "more"}
+
+
+def test_of_a_folder_of_links_and_archives_it_says_what_to_do_and_that_nothing_was_kept(
+    tmp_path: Path, run_here: Command
+) -> None:
+    (tmp_path / "snapshot").mkdir()
+    synthetic_face(0).save(tmp_path / "0.png")
+    (tmp_path / "snapshot/0.png").symlink_to("../0.png")
+    (tmp_path / "snapshot/more.7z").write_bytes(b"7z")
+    done = run_here("prepare.py", "snapshot", "--out=faces")
+    assert done.returncode == 2
+    assert "snapshot/0.png (a link that leads out of the source, as in a Hugging Face cache" in done.stdout
+    assert "snapshot/more.7z (an archive: unpack it first)" in done.stdout
+    assert "kept none of 2 files" in done.stderr
 
 
 def test_no_copy_takes_the_place_of_a_deleted_face(tmp_path: Path, six: Callable[..., dict[str, int]]) -> None:
@@ -837,7 +852,7 @@ def test_a_copy_is_shown_beside_the_face_of_a_picture_that_it_is_a_copy_of() -> 
         (["pile", "--report=other.html"], "other.json exists and is not a report of prepare.py"),
         (["pile", "--report=data/faces/report.html"], "or in --out, which holds faces alone; give another place"),
         (["pile", "--out=taken"], "taken/manifest.json was not written by prepare.py, or was changed since"),
-        (["pile", "--report=mine.html/report.html"], "mine.html is not a writable folder"),
+        (["pile", "--report=mine.html/report.html"], "--report: Not a directory; give another path; got 'mine"),
         (["pile", "--report=report.txt"], "--report: expected a name ending in .html"),
         (["pile", "--keeep=grey"], "did you mean --keep?"),
     ],
@@ -883,7 +898,7 @@ def test_training_names_it_where_there_is_something_to_gain(pile: Path, run_here
     shutil.copy(pile / "blue/1.png", pile / "blue/copy.png")
     (pile / "blue/broken.jpg").write_bytes(b"no picture")
     done = run_here("train.py", "--data_path=pile", "--run=b", *words)
-    assert "files rejected: 1;" in done.stdout
+    assert "files rejected: 1: blue/broken.jpg (not a picture of a known format); " in done.stdout
     assert "exact duplicates of other faces: 1\n" in done.stdout
     assert "python prepare.py pile --out=FOLDER" in done.stdout
 

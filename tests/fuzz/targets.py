@@ -123,6 +123,7 @@ PICTURES = [
     picture("GIF"),
     picture("GIF", **ANIMATED),
     picture("TIFF", compression="tiff_deflate"),
+    *map(picture, ("PPM", "TGA", "ICO", "JPEG2000")),
 ]
 
 

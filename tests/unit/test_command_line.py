@@ -249,6 +249,28 @@ def test_what_powershell_makes_of_a_path_that_ends_in_a_backslash(
     assert message.endswith("if it has a path in quotation marks that ends in a backslash, leave that out")
 
 
+def test_invisible_characters_and_dashes_of_word_processors_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert answer(capsys, "--vis\u200b") == "unknown option --vis\\u200b; did you mean --vis?"
+    assert answer(capsys, "--vis\rx") == "unknown option --vis\\rx; did you mean --vis?"
+    assert answer(capsys, "\u2013run=a", "--gpu") == "\u2013run=a begins with a typographic dash; write --run=a"
+    words = {PrepareConfig: ("--out", "--report"), GenerateConfig: ("--gen_img", "--outdir"), ExportConfig: ("--out",)}
+    for config_type, names in {TrainConfig: ("--run", "--env", "--save_path"), **words}.items():
+        for name in names:
+            with pytest.raises(ConfigError, match=f"{name}: has the invisible character '.u200b'; got 'a.u200bb'"):
+                parse(config_type, [f"{name}=a\u200bb"])
+    (tmp_path / "a\tb").mkdir()
+    assert parse(TrainConfig, [f"--data_path={tmp_path}/a\tb"])["data_path"].is_dir()
+
+
+def test_line_ends_of_windows_are_dropped() -> None:
+    ran = list[Any]()
+    for words in (["--seed=3", "--run=mine\r"], ["--seed=3", "--run=mine", "\r"], ["--seed=3", "--run", "mine\r"]):
+        command_line(TrainConfig, lambda config, typed: ran.append((config.run, typed)), words)
+    assert ran == 3 * [("mine", {"seed": 3, "run": "mine"})]
+
+
 def test_path_of_an_unknown_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "--init=~nobody-of-that-name/x.pt").startswith("--init: expected a path; got '~nobody")
 
@@ -370,7 +392,7 @@ def run(config, typed):
         raise KeyboardInterrupt
     if config.seed == 2:
         raise RuntimeError("a bug")
-    print("ran", config.run)
+    print("ran", config.run, flush=True)
 
 if __name__ == "__main__":
     command_line(TrainConfig, run)
@@ -422,6 +444,18 @@ def test_help_into_a_closed_pipe(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("gone", ["pipe", "full"])
+def test_the_work_goes_on_when_nobody_can_read_what_it_says(tmp_path: Path, gone: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    out = write if gone == "pipe" else os.open("/dev/full", os.O_WRONLY)
+    try:
+        done = start(tmp_path, stdout=out)
+    finally:
+        os.close(out)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_error_into_a_closed_pipe(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -434,3 +468,26 @@ def test_an_error_into_a_closed_pipe(tmp_path: Path) -> None:
 def test_options_are_shown_as_text_and_nothing_else() -> None:
     assert options_table({"data_path": "<b>a&b</b>", "run": None}).count("<td") == 2
     assert "&lt;b&gt;a&amp;b&lt;/b&gt;" in options_table({"data_path": "<b>a&b</b>"})
+
+
+@pytest.mark.parametrize("script", ["app", "evaluate", "export", "generate", "prepare", "train"])
+def test_entry_points_find_the_program_and_say_what_an_environment_lacks(script: str, tmp_path: Path) -> None:
+    bare = "import sys; sys.argv.append('-h'); sys.modules.update(torch=None, fire=None, numpy=None); import runpy; "
+    run = f"runpy.run_path({str(ROOT / script)!r} + '.py', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-I", "-c", bare + run], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"{sys.executable} is Python" in done.stderr
+    assert "the program needs 3.10 or newer, with the packages of requirements.txt: activate" in done.stderr
+
+
+def test_a_folder_that_was_deleted_and_ctrl_c_while_modules_load_are_one_line(tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import os; "
+    for then, number, said in (
+        ("os.rmdir(os.getcwd()); import config", 1, "the folder where you are was deleted; go to another one: cd\n"),
+        ("import config; raise KeyboardInterrupt", 130, "interrupted\n"),
+    ):
+        (tmp_path / "here").mkdir(exist_ok=True)
+        words = [sys.executable, "-c", code + then]
+        done = subprocess.run(words, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (number, said)

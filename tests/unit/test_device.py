@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -388,3 +389,12 @@ def test_running_out_of_memory_is_said_in_one_sentence() -> None:
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("not enough memory"), OSError(28, "full")])
 def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
     assert not device.out_of_memory(error)
+
+
+def test_numpy_knows_the_smallest_numbers_before_they_become_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else NumPy 2.2, the newest for Python 3.10, warns in eight lines whenever it looks for them first."""
+    called = list[object]()
+    monkeypatch.setattr(np, "finfo", called.append)
+    monkeypatch.setattr(torch, "set_flush_denormal", called.append)
+    device.choose_device(False, log=lambda _: None)
+    assert called[:5] == [np.float16, np.float32, np.float64, np.longdouble, True]

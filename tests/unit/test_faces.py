@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
 import warnings
@@ -20,6 +21,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -413,13 +415,14 @@ def test_broken_files_are_left_out_counted_and_listed(tmp_path: Path, monkeypatc
     assert reasons["text.jpg"] == reasons["starts-a-program.png"] == "not a picture of a known format"
     assert "bomb" in reasons["bomb-1.png"]
     assert "bomb" in reasons["bomb-2.png"]
-    assert reasons["r.zip/secret.png"] == "it has a password"
+    assert reasons["r.zip/secret.png"] == "it has a password: unpack it first"
     assert "CRC" in reasons["q.zip/bad.png"]
     assert "0 MB" in reasons["q.zip/big.bmp"]
     assert all(reasons.values())
     for again in (said, said[:0]):
         packed(data, log=again.append)
-        assert f"{len(expected)}; {pack.folder / 'rejected.txt'}" in again[-2]
+        assert f"files rejected: {len(expected)}: " in again[-2]
+        assert f", ...; {pack.folder / 'rejected.txt'}" in again[-2].replace("; ...", ", ...")
         assert f"python prepare.py {data} --out=FOLDER" in again[-1]
 
 
@@ -470,7 +473,7 @@ def test_too_few_readable(tmp_path: Path, good: int) -> None:
         (data / name).write_bytes(b"broken")
     message = refused(data)
     assert f"{good} of {2 + good} pictures in {data} can be read, expected at least 2" in message
-    assert "the first that cannot: x.png (not a picture" in message
+    assert "not read: x.png and 1 more (not a picture of a known format)" in message
     assert "give another folder" in message
     assert not list((tmp_path / "packs").iterdir())
 
@@ -482,8 +485,47 @@ def test_no_pictures(tmp_path: Path) -> None:
         prepare()
         message = refused(data)
         assert f"no pictures in {data}" in message
-        assert ".jpg .jpeg .jfif .png .webp .bmp .gif" in message
+        assert "looked at any depth and in zips" in message
         assert "give another folder" in message
+
+
+def test_what_pillow_reads_is_read_whatever_its_name_also_in_a_zip(tmp_path: Path) -> None:
+    kinds = "a.tif TIFF, b.ppm PPM, c.jpe JPEG, d.jpg_large JPEG, e.ico ICO, f.jp2 JPEG2000, g.tga TGA, h PNG, i.1 WEBP"
+    files = {name: encoded(random_picture(9), kind) for name, kind in map(str.split, kinds.split(", "))}
+    others = {"notes.txt": b"P3 of the notes", "data.bin": b"BMx", "Readme": b"P6 is a format"}
+    put_zip(tmp_path / "zips/a.zip", files | others)
+    (tmp_path / "data").mkdir()
+    for name, content in (files | others).items():
+        (tmp_path / "data" / name).write_bytes(content)
+    for data, prefix in ((tmp_path / "data", ""), (tmp_path / "zips", "a.zip/")):
+        pack = packed(data)
+        assert faces.names_of(pack) == [prefix + name for name in files]
+        assert pack.rejected == 0
+        assert np.abs(pack.pixels.astype(int) - np.asarray(random_picture(9))).mean(axis=(1, 2, 3)).max() < 12
+
+
+def test_what_may_hold_faces_and_is_not_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    data, said = put(tmp_path / "data", "0.png", "1.png"), list[str]()
+    inner = put_zip(tmp_path / "in.zip", {"0.png": encoded(random_picture(3))}).read_bytes()
+    put_zip(data / "outer.zip", {"in.zip": inner})
+    for name in ("faces.tar.gz", "more.tgz", "faces.zip.part", "train-0.parquet"):
+        (data / name).write_bytes(b"-")
+    assert packed(data, log=said.append).rejected == 5
+    assert "faces.tar.gz and 1 more (an archive: unpack it first); " in said[-2]
+    assert "outer.zip/in.zip (a zip in a zip: unpack the outer one)" in "".join(said)
+    alone = tmp_path / "alone" / "data"
+    alone.mkdir(parents=True)
+    shutil.copy(data / "more.tgz", alone)
+    assert f"no pictures in {alone}; not read: more.tgz (an archive: unpack it first); " in refused(alone)
+    assert faces.has_faces(alone)  # so that no run takes synthetic ones instead
+
+
+def test_pictures_of_a_hugging_face_cache_are_read_once_by_the_names_of_the_links(tmp_path: Path) -> None:
+    (tmp_path / "data/blobs").mkdir(parents=True)
+    for i in range(3):
+        (tmp_path / f"data/blobs/{i:064x}").write_bytes(encoded(random_picture(i)))
+        (tmp_path / f"data/{i}.png").symlink_to(f"blobs/{i:064x}")
+    assert faces.names_of(packed(tmp_path / "data")) == ["0.png", "1.png", "2.png"]
 
 
 def test_one_face(tmp_path: Path) -> None:
@@ -514,10 +556,12 @@ def test_missing_data_path(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["0.png", "data.tar"])
-def test_data_path_is_a_file_but_no_zip(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "what"), [("0.png", "a file but not a zip"), ("a.tar", "an archive: unpack it first")]
+)
+def test_data_path_is_a_file_but_no_zip(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / name).write_bytes(encoded(random_picture(0)))
-    assert f"{name} is a file but not a zip; expected a folder" in refused(tmp_path / name)
+    assert f"{name} is {what}; expected a folder" in refused(tmp_path / name)
 
 
 def test_corrupt_zip(tmp_path: Path) -> None:
@@ -613,6 +657,24 @@ def test_disk_that_fills_up_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_worker_that_dies() -> None:
     with pytest.raises(DataError, match="lower --num_workers"):
         list(pictures.in_processes(os._exit, [(1,)] * 10, 2))
+
+
+@pytest.mark.parametrize("of", ["processes", "threads"])
+@pytest.mark.parametrize("limit", [0, 1])
+def test_fewer_processes_do_where_no_more_may_start(monkeypatch: pytest.MonkeyPatch, of: str, limit: int) -> None:
+    left, start = iter(range(limit)), pictures._start if of == "processes" else threading.Thread
+
+    def limited(*words: Any, **more: Any) -> Any:
+        if next(left, None) is None:
+            raise BlockingIOError(errno.EAGAIN, "") if of == "processes" else RuntimeError("can't start new thread")
+        return start(*words, **more)
+
+    if of == "processes":
+        monkeypatch.setattr(pictures, "_start", limited)
+    else:
+        monkeypatch.setattr(pictures, "threading", types.SimpleNamespace(Event=threading.Event, Thread=limited))
+    work = [("a", str(i)) for i in range(12)]
+    assert list(pictures.in_processes(os.path.join, work, 4)) == [f"a/{i}" for i in range(12)]
 
 
 def test_what_goes_wrong_in_a_worker_goes_wrong_here() -> None:

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 import torch
 
-from config import CheckpointError, ConfigError
+from config import CheckpointError, ConfigError, needing
 from export import ExportConfig
 from gan import hub
 from gan.quality import sampling
@@ -157,3 +157,25 @@ def test_an_upload_is_asked_for_and_a_refusal_is_said(
 def test_options_that_do_not_fit_are_refused(words: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         ExportConfig(**words)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("all_proxy", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "socks5h://a:b@c:1")]
+)
+def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(
+        ConfigError, match=f"the variable {variable} names a SOCKS proxy.*unset it, and set https_proxy="
+    ):
+        hub.push(exported, "me/faces", "http://hub.invalid")
+
+
+def test_a_package_that_is_missing_is_told_from_one_that_does_not_load() -> None:
+    with pytest.raises(ConfigError, match=r"--push needs the package gone; pip install"), needing("--push"):
+        raise ModuleNotFoundError("No module named 'gone'", name="gone")
+    with pytest.raises(ConfigError, match=r"--detect needs a package that is .* not load: libGL"), needing("--detect"):
+        raise ImportError("libGL.so.1: cannot open shared object file")

@@ -56,6 +56,7 @@ WITHOUT_TORCH = {
     "config",
     "gan.presets",
     "gan.command_line",
+    "gan.processors",
     "gan.data.pictures",
     "gan.data.listing",
     "gan.data.faces",

@@ -35,6 +35,8 @@ def test_the_released_generators_file_draws_what_pytorch_draws(
     assert result.returncode == 0, result.stderr
     assert "checked; numbers differ from PyTorch's by" in result.stdout
     assert result.stderr == ""
+    made = onnx.load(tmp_path / "made/faces.onnx")
+    assert (made.ir_version, [one.version for one in made.opset_import if not one.domain]) == (8, [18])
     sampler, z = sampling.load(RELEASED, CPU), latents(range(64), 100)
     codes = sampler.codes(range(64))
     for truncation in (1.0, 0.6):

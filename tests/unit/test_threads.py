@@ -13,7 +13,10 @@ import psutil
 import pytest
 import torch
 
-from gan import threads
+import prepare
+from config import SYNTHETIC, DataError
+from gan import processors, threads
+from gan.data import faces
 from gan.threads import SECONDS, Threads, choose, demand
 
 
@@ -185,6 +188,8 @@ def test_the_users_number_stays() -> None:
         ({"a/b": "150000 100000"}, 1.5),
         ({"a/b": "max 100000", "a": "200000 100000"}, 2.0),  # the group above counts as well
         ({"a/b": "broken"}, float("inf")),
+        ({"cpu": "250000 100000"}, 2.5),  # the older form
+        ({"cpu": "-1 100000"}, float("inf")),
     ],
 )
 def test_quota_of_a_container(
@@ -194,12 +199,34 @@ def test_quota_of_a_container(
     for name, content in files.items():
         folder = tmp_path / "cgroup" / name
         folder.mkdir(parents=True, exist_ok=True)
-        if content is not None:
+        if content is not None and name == "cpu":
+            for file, number in zip(("quota", "period"), content.split(), strict=True):
+                (folder / f"cpu.cfs_{file}_us").write_text(number + "\n")
+        elif content is not None:
             (folder / "cpu.max").write_text(content + "\n")
     real: Any = Path
     fake = {"/sys/fs/cgroup": tmp_path / "cgroup", "/proc/self/cgroup": tmp_path / "self"}
-    monkeypatch.setattr(threads, "Path", lambda path: fake.get(path, real(path)))
-    assert threads.quota() == expected
+    monkeypatch.setattr(processors, "Path", lambda path: fake.get(path, real(path)))
+    assert processors.quota() == expected
+
+
+def test_the_smallest_of_cores_affinity_and_quota_counts_for_those_that_decode_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = list[int]()
+    monkeypatch.setattr(faces, "in_processes", lambda function, work, workers: asked.append(workers) or (_ for _ in ()))
+    monkeypatch.setattr(
+        prepare, "in_processes", lambda function, work, workers: asked.append(workers) or (_ for _ in ())
+    )
+    for cores, affinity, quota, expected in ((64, 64, 2.0, 2), (64, 3, 8.0, 3), (4, 64, 64.0, 4), (8, 8, 0.2, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, affinity=affinity: set(range(affinity)), raising=False)
+        monkeypatch.setattr(processors, "quota", lambda quota=quota: quota)
+        assert processors.number() == expected
+        list(prepare.spread(len, [], None, ""))
+        with pytest.raises(DataError):
+            faces.open_pack(SYNTHETIC, 32, tmp_path, log=lambda _: None)
+    assert asked == [2, 2, 3, 3, 4, 4, 1, 1]
 
 
 class Times(NamedTuple):
