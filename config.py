@@ -329,6 +329,7 @@ MEANT = {  # option names of other programs or entry points, and their equivalen
     "lr": ("lr1", "lr2"),
     "batch": ("batch_size",),
     "epochs": ("max_epoch",),
+    "decay_every": ("save_every",),
     "size": ("image_size",),
     "workers": ("num_workers",),
     "checkpoint": ("fake",),
