@@ -15,6 +15,7 @@ from gan import command_line, language
 from gan.data.cleaning import KINDS
 from gan.data.cleaning_report import CHIPS, PAGE
 from gan.language import catalogue, lang, text
+from gan.presets import PLANS
 from gan.watching import run_report
 from gan.watching.curves import PANELS, SPREAD_TITLE
 
@@ -109,7 +110,7 @@ def messages() -> set[str]:
     The options' errors go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE}
-    found |= {panel.title for panel in PANELS.values()}
+    found |= {panel.title for panel in PANELS.values()} | {plan.expect for plan in PLANS}
     found |= {f"--{{}}: expected {kind}; got {{!r}}" for kind in command_line.KINDS.values()}
     for page in (PAGE, run_report.PAGE):
         said = extract_from_ast(jinja2.Environment().parse(page), ["_"])
