@@ -41,7 +41,7 @@ $(STAMP) $(LIGHT): requirements.txt $(if $(BASE),,broken)
 	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@echo "Installing into .venv for Python $(VERSION): on Linux a download of $(if $(filter cpu,$(TORCH)),400 MB,3 GB, most of it CUDA libraries)."
+	@echo "Installing into .venv for Python $(VERSION): on Linux a download of $(if $(filter cpu,$(TORCH)),0.4 GB,3 GB, most of it CUDA libraries)."
 	@$(if $(NOTE),echo "$(NOTE)")
 	@test -n "$(BASE)" -a \( -e $@ -o -z "$(LOCK)" -a -e $(LIGHT) \) || "$(PYTHON)" -m venv --clear .venv
 	@rm -f .venv/.installed-* .venv/.light-*
