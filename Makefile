@@ -19,22 +19,36 @@ VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[
 # With LOCKED=1 the files of requirements.lock are installed, and no others; a .venv that was made so stays so.
 LOCK := $(if $(LOCKED)$(wildcard .venv/.installed-$(VERSION)-locked),requirements.lock)
 STAMP := .venv/.installed-$(VERSION)$(if $(LOCK),-locked)
-PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
+# The demo needs less than developing does.
+LIGHT := .venv/.light-$(VERSION)
+ENOUGH := $(if $(LOCK)$(wildcard $(STAMP)),$(STAMP),$(LIGHT))
+UV := $(if $(PIP_INDEX_URL),,$(shell command -v uv))
+PIP := $(if $(UV),"$(UV)" pip install --quiet --python .venv/bin/python,.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+# The build of torch, a folder of download.pytorch.org; empty for the usual one. The tests need that.
+ifeq ($(origin TORCH)$(filter demo,$(MAKECMDGOALS))$(LOCK),undefineddemo)
+TORCH := $(shell test "$$(uname)" = Linux && ! command -v nvidia-smi >/dev/null && ! test -e /proc/driver/nvidia && echo cpu)
+NOTE := $(if $(TORCH),There is no NVIDIA driver: torch for CPUs is taken; for another one: make demo TORCH=)
+endif
 
 setup: $(STAMP)
 
+$(STAMP): NEEDED := requirements-dev.txt
+$(STAMP): requirements-extra.txt requirements-dev.txt $(LOCK)
+$(LIGHT): NEEDED := requirements.txt
 # A stamp of this Python's version stands for a finished set-up, which is brought up to date in place.
 # Without one .venv is made anew: it is new, of another Python, or was interrupted.
-$(STAMP): requirements.txt requirements-extra.txt requirements-dev.txt $(LOCK) $(if $(BASE),,broken)
+$(STAMP) $(LIGHT): requirements.txt $(if $(BASE),,broken)
 	@test -n "$(VERSION)" || { echo "$(PYTHON) does not start; install Python 3.10 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is Python $(VERSION); 3.10 or newer is needed, name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@echo "Installing into .venv for Python $(VERSION): on Linux a download of 3 GB, 7 GB on disk, most of it CUDA libraries."
-	@test -n "$(BASE)" -a -e $@ || "$(PYTHON)" -m venv --clear .venv
-	@rm -f .venv/.installed-*
+	@echo "Installing into .venv for Python $(VERSION): on Linux a download of $(if $(filter cpu,$(TORCH)),0.4 GB,3 GB, most of it CUDA libraries)."
+	@$(if $(NOTE),echo "$(NOTE)")
+	@test -n "$(BASE)" -a \( -e $@ -o -z "$(LOCK)" -a -e $(LIGHT) \) || "$(PYTHON)" -m venv --clear .venv
+	@rm -f .venv/.installed-* .venv/.light-*
 ifeq ($(LOCK),)
 	@$(PIP) "setuptools>=77.0.3,<81" wheel
-	@$(PIP) --no-build-isolation -r requirements-dev.txt
+	@$(if $(TORCH),grep ^torch requirements.txt | $(PIP) -r /dev/stdin --index-url https://download.pytorch.org/whl/$(TORCH) || echo "That build could not be had; the usual one follows.")
+	@$(PIP) --no-build-isolation -r $(NEEDED)
 else
 	@awk '/^[^ ]/ { tool = /^(packaging|setuptools|wheel)==/ } tool' $(LOCK) | $(PIP) --no-deps --require-hashes -r /dev/stdin
 	@$(PIP) --no-build-isolation --require-hashes -r $(LOCK)
@@ -43,7 +57,7 @@ endif
 
 RUN := demo-$(shell date +%Y%m%d-%H%M%S)
 
-demo: setup
+demo: $(ENOUGH)
 	@echo
 	@echo "1/3  Sixty-four faces from the released generator, the best of 512, into result.png:"
 	.venv/bin/python generate.py --nogen 64 --gen_search_num=512 --enlarge=4

@@ -68,7 +68,14 @@ Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 
 
 class UserError(Exception):
-    """An error that the user can fix. Shown as one line: what was found, what was expected, what to do."""
+    """An error that the user can fix. Shown as one line: what was found, what was expected, what to do.
+
+    `values` are filled into the places of `message`, which may have been translated before.
+    """
+
+    def __init__(self, message: str, *values: object) -> None:
+        super().__init__(message.format(*values) if values else message)
+        self.message, self.values = message, values
 
 
 class ConfigError(UserError, ValueError):
@@ -112,7 +119,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name, of in (("arch", Arch), ("d_norm", Norm)):  # which a file may have from another program
             if (value := getattr(self, name)) not in get_args(of):
-                raise ConfigError(f"{name}: expected one of {', '.join(get_args(of))}; got {value!r}")
+                raise ConfigError("{}: expected one of {}; got {!r}", name, ", ".join(get_args(of)), value)
 
     @property
     def first_pixels(self) -> int:
@@ -161,12 +168,12 @@ def check_numbers(config: object) -> None:
     for name, said in options_of(type(config)).items():
         value = getattr(config, name)
         if said.choices and value not in (*said.choices, None):
-            expected = f"one of {', '.join(map(str, said.choices))}"
-        elif not (said.ge is None or value is None or (said.ge <= value <= said.le and math.isfinite(value))):
-            expected = f"at least {said.ge:g}" if said.le == math.inf else f"from {said.ge:g} to {said.le:g}"
-        else:
+            raise ConfigError("--{}: must be one of {}; got {}", name, ", ".join(map(str, said.choices)), value)
+        if said.ge is None or value is None or (said.ge <= value <= said.le and math.isfinite(value)):
             continue
-        raise ConfigError(f"--{name}: must be {expected}; got {value}")
+        if said.le == math.inf:
+            raise ConfigError("--{}: must be at least {:g}; got {}", name, said.ge, value)
+        raise ConfigError("--{}: must be from {:g} to {:g}; got {}", name, said.ge, said.le, value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -326,7 +333,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
-            raise ConfigError(f"--channels: must be 3 (colour) or 1 (grey); got {self.channels}")
+            raise ConfigError("--channels: must be 3 (colour) or 1 (grey); got {}", self.channels)
         check_numbers(self)
         if self.resume is not None and self.init is not None:
             raise ConfigError("--resume goes on with a run and --init starts a new one; give one of them")
@@ -336,8 +343,9 @@ class TrainConfig:
             raise ConfigError("--fine: --arch=book has no such block; leave it out, or choose --arch=dcgan")
         if self.penalty != "none" and self.d_norm == "batch":
             raise ConfigError(
-                f"--preset={self.preset} takes a gradient penalty, which needs logits that depend on their own image "
-                "alone, but the discriminator's BatchNorm mixes the batch; use --preset=book"
+                "--preset={} takes a gradient penalty, which needs logits that depend on their own image alone, but "
+                "the discriminator's BatchNorm mixes the batch; use --preset=book",
+                self.preset,
             )
         if self.loss == "wgan" and self.penalty == "none" and not self.clip:
             raise ConfigError(
@@ -346,10 +354,10 @@ class TrainConfig:
             )
         if not re.fullmatch(r"(https?://)?[^/]+:\d{1,5}/?", self.vis_server):
             raise ConfigError(
-                f"--vis_server: expected an address such as http://localhost:8097; got {self.vis_server!r}"
+                "--vis_server: expected an address such as http://localhost:8097; got {!r}", self.vis_server
             )
         if self.run is not None and (Path(self.run).name != self.run or self.run in ("", ".", "..")):
-            raise ConfigError(f"--run: expected a plain name for a folder under {RUNS}; got {self.run!r}")
+            raise ConfigError("--run: expected a plain name for a folder under {}; got {!r}", RUNS, self.run)
 
     @property
     def epochs(self) -> float:
@@ -368,6 +376,7 @@ MEANT = {  # option names of other programs or entry points, and their equivalen
     "lr": ("lr1", "lr2"),
     "batch": ("batch_size",),
     "epochs": ("max_epoch",),
+    "decay_every": ("save_every",),
     "size": ("image_size",),
     "workers": ("num_workers",),
     "checkpoint": ("fake",),

@@ -159,6 +159,7 @@ class GenerateConfig:
         "a run's folder: make a film of its preview grids instead; the film of --gen_img ends in .webp, .gif, or .mp4 "
         "(which needs requirements-extra.txt).",
     )
+    vis: bool = option(False, "of the book's command; changes nothing.")
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -391,7 +392,7 @@ def mover(config: GenerateConfig, sampler: Sampler) -> Mover:
 
 def check(asked: str, config: GenerateConfig, typed: Iterable[str]) -> None:
     """Check by `GOES_WITH` that every typed option has an effect on what is asked for; raise a ConfigError if not."""
-    used = {*GOES_WITH[asked].split(), *(OF_NEIGHBOURS if config.vary is not None else ())}
+    used = {"vis", *GOES_WITH[asked].split(), *(OF_NEIGHBOURS if config.vary is not None else ())}
     for name in sorted(set(typed) - used):
         raise ConfigError(f"--{'class' if name == 'classes' else name} has no effect with {asked}; leave it out")
 

@@ -34,6 +34,7 @@ from gan.data.faces import RESERVE
 from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, printable, replacing_folder, tidy, write_text
+from gan.language import text
 from gan.presets import suggested
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     if config.detect is not None:
         cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
         config = dataclasses.replace(config, detect=cascade)
-    log(f"{len(pictures):,} pictures; inspecting them")
+    log(text("{:,} pictures; inspecting them").format(len(pictures)))
     try:
         with tempfile.TemporaryFile(dir=existing(config.report)) as file:
             prepared(config, pictures, refused, others, file)
@@ -370,23 +371,26 @@ def write_json(path: Path, content: object) -> None:
 def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
-        log(f"{number:7,} {kind:<14}  {'kept' if kind in result['kept_kinds'] else 'left out'}: {KINDS[kind]}")
+        line = text("{:7,} {:<14}  kept: {}") if kind in result["kept_kinds"] else text("{:7,} {:<14}  left out: {}")
+        log(line.format(number, text(kind), text(KINDS[kind])))
     unread = [(found["file"], found["why"]) for found in result["findings"] if found["kind"] in UNREAD]
     if unread:
-        log(f"not read: {listing.told(unread)}")
+        log(text("not read: {}").format(listing.told(unread)))
     kept = result["counts"]["kept"]
-    done = "would be kept" if config.dry_run else f"faces in {config.out}"
-    log(f"{kept:7,} {done}; {config.report} shows what was found")
+    done = text("{:7,} would be kept") if config.dry_run else text("{:7,} faces in {}")
+    log(text("{}; {} shows what was found").format(done.format(kept, config.out), config.report))
     if config.dry_run:
         return
     if not kept:
-        raise DataError(f"kept none of {result['counts']['pictures']:,} files; {config.report} says why of each")
+        raise DataError("kept none of {:,} files; {} says why of each", result["counts"]["pictures"], config.report)
     if config.detect is None and not config.centre:
-        log("        whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
+        whole = text("whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
+        log(f"        {whole}")
     options = suggested(kept)
-    log(f"train:   python train.py --data_path={printable(as_word(config.out))} {options}")
+    command = f"python train.py --data_path={printable(as_word(config.out))} {options}"
+    log(text("train:   {}").format(command))
     if "--init" in options:
-        log("         if they are not anime faces: --budget=60 instead of these options")
+        log(text("         if they are not anime faces: --budget=60 instead of these options"))
 
 
 if __name__ == "__main__":

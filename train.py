@@ -26,6 +26,7 @@ from gan.command_line import command_line, log
 from gan.data.batches import Batches
 from gan.device import autocast, send
 from gan.files import as_word
+from gan.language import text
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import ema
@@ -200,9 +201,9 @@ def run_until_stopped(ready: Ready) -> None:
     monitor = Monitor(shown, config, faces, began_at, ready.seconds, ends, outputs)
     examples = images.grid(ready.batches.pack.pixels[ready.batches.chosen[:BATCH]])
     for output in outputs:
-        output.picture("faces", "Faces it learns from", examples, began_at)
+        output.picture("faces", text("Faces it learns from"), examples, began_at)
     if began_at:
-        log(f"going on from step {began_at}, {began_at * config.batch_size:,} images seen")
+        log(text("going on from step {}, {:,} images seen").format(began_at, began_at * config.batch_size))
     try:
         with stop_signals(run.folder, patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, ready.batches, monitor, asked, ready.evaluator, ready.probe)

@@ -1,6 +1,6 @@
 """Make a released checkpoint from a run.
 
-python -m benchmarks.release checkpoints/RUN checkpoints/anime-faces-96.pt
+python -m benchmarks.release checkpoints/RUN checkpoints/anime-faces-96.pt --images_seen=1107008
 
 It holds the averaged generator, the discriminator that ranks its samples, the networks' config, the identity of the
 training faces, and the credits. Weights are in fp16 and deflated, which torch reads directly and which saves 8 %.
@@ -26,9 +26,10 @@ LOCAL = ("data_path", "save_path", "run", "init", "resume")
 """Options that describe the computer used for training."""
 
 
-def release(run: Path, out: Path) -> None:
-    """Write the released checkpoint from the newest state of `run`."""
+def release(run: Path, out: Path, images_seen: int | None) -> None:
+    """Write the released checkpoint from the newest state of `run`; `images_seen` includes the runs it began from."""
     content = checkpoint.load(run / "latest.pt")
+    content["images_seen"] = images_seen or content["images_seen"]
     halves = {part: {name: half(w) for name, w in content[part].items()} for part in ("ema", "discriminator")}
     names = "model chosen versions step images_seen seconds faces chosen_faces classes".split()
     kept = {name: content[name] for name in names if name in content}
@@ -52,8 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--images_seen", type=int, help="in all, with those of the runs that it began from")
     options = parser.parse_args()
-    release(options.run, options.out)
+    release(options.run, options.out, options.images_seen)
 
 
 if __name__ == "__main__":

@@ -27,16 +27,13 @@ import fire
 from fire.decorators import SetParseFn
 
 from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, options_of
+from gan import language
 from gan.files import printable, regular
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
 BARE = "True"  # their value in that case: `--resume` is `--resume=True`
-INSTEAD = "write options as --name=value and quote a value that holds spaces"
-INSTEAD_OF_WORDS = {
-    **{verb: f"each task is a program of its own: python {verb}.py" for verb in ("train", "generate", "app", "export")},
-    "help": "write --help",
-}
+VERBS = ("train", "generate", "evaluate", "prepare", "app", "export")
 KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\uff0d"  # which word processors make of hyphens
 INVISIBLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
@@ -80,12 +77,12 @@ def command_line(
         speaks = True
         run(config, typed)
     except UserError as error:
-        message = " ".join(line.strip(" ") for line in str(error).split("\n") if line.strip(" "))
+        message = " ".join(line.strip(" ") for line in language.said(error).split("\n") if line.strip(" "))
         if speaks:
             log(f"{program}: {printable(message)}", sys.stderr)  # it may contain names from other people's files
         sys.exit(2)
     except KeyboardInterrupt:
-        log(f"{program}: interrupted", sys.stderr)
+        log(f"{program}: {language.text('interrupted')}", sys.stderr)
         sys.exit(130)
 
 
@@ -108,7 +105,7 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
     """
     if sys.platform == "win32" and (odd := next((word for word in argv if '"' in word), None)):
         # PowerShell makes this of a quoted path that ends in a backslash, such as '.\my pics\' from its Tab key.
-        raise ConfigError(f"got {odd!r}; if it has a path in quotation marks that ends in a backslash, leave that out")
+        raise ConfigError("got {!r}; if it has a path in quotation marks that ends in a backslash, leave that out", odd)
     hints = types_of(config_type)
     plain = hints.pop(PLAIN, None) is not None
     check_words(argv, hints)
@@ -120,7 +117,14 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
                 raise ConfigError("an empty word stands where a folder, a zip or a picture is expected")
             words.extend(convert(PLAIN, word, Path) for word in stray)
         elif stray:
-            raise ConfigError(f"unexpected word {stray[0]!r}; {INSTEAD_OF_WORDS.get(stray[0], INSTEAD)}")
+            word = stray[0]
+            if word in VERBS:
+                raise ConfigError("unexpected word {!r}; each task is a program of its own: python {}.py", word, word)
+            if word == "help":
+                raise ConfigError("unexpected word {!r}; write --help", word)
+            raise ConfigError(
+                "unexpected word {!r}; write options as --name=value and quote a value that holds spaces", word
+            )
         return options
 
     # fire reads the options from the signature; without the names, `--noise` would arrive as ise=False.
@@ -146,18 +150,18 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
         if word in ("-", "--"):
-            raise ConfigError(f"unexpected {word!r}; write options as --name=value")
+            raise ConfigError("unexpected {!r}; write options as --name=value", word)
         if not looks_like_option(word):
             continue
         typed, equals, _ = word.partition("=")
         bare = not equals and looks_like_option(following)
         name, negated = find_option(typed, hints)
         if negated and not bare:
-            raise ConfigError(f"{typed} takes no value; write {typed}, or --{name}=True")
+            raise ConfigError("{} takes no value; write {}, or --{}=True", typed, typed, name)
         if bare and without_none(hints[name]) is not bool and name not in MAY_BE_BARE:
-            raise ConfigError(f"{typed} needs a value: --{name}={placeholder(hints[name])}")
+            raise ConfigError("{} needs a value: --{}={}", typed, name, placeholder(hints[name]))
         if name in seen:
-            raise ConfigError(f"--{name} is given twice; give it once")
+            raise ConfigError("--{} is given twice; give it once", name)
         seen.add(name)
 
 
@@ -181,8 +185,11 @@ def find_option(typed: str, hints: Mapping[str, Any]) -> tuple[str, bool]:
     word = typed.lstrip("-").replace("-", "_").lower()
     meant = [name for name in MEANT.get(word, ()) if name in fields]
     near = meant or difflib.get_close_matches(word, fields, n=1)
-    what = f"did you mean {' or '.join(f'--{name}' for name in near)}?" if near else "--help lists them all"
-    raise ConfigError(f"unknown option {typed}; {what}")
+    if len(near) == 1:
+        raise ConfigError("unknown option {}; did you mean --{}?", typed, *near)
+    if near:
+        raise ConfigError("unknown option {}; did you mean --{} or --{}?", typed, *near)
+    raise ConfigError("unknown option {}; --help lists them all", typed)
 
 
 def convert(name: str, text: str, hint: Any) -> Any:
@@ -197,34 +204,35 @@ def convert(name: str, text: str, hint: Any) -> Any:
         ConfigError: the value is empty or does not fit.
     """
     kind = without_none(hint)
-    got = f"got {text if len(text) <= 80 else text[:77] + '...'!r}"
+    got = text if len(text) <= 80 else text[:77] + "..."
     if not text.strip():
-        raise ConfigError(f"--{name} needs a value: --{name}={placeholder(hint)}")
+        raise ConfigError("{} needs a value: --{}={}", f"--{name}", name, placeholder(hint))
     if kind is not hint and text == "None":
         return None
     if (unseen := INVISIBLE.search(text)) and not (kind is Path and os.path.lexists(text)):
-        raise ConfigError(f"--{name}: has the invisible character {unseen[0]!a}; {got}; type it anew")
+        raise ConfigError(f"--{name}: has the invisible character {unseen[0]!a}; got {got!r}; type it anew")
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         if text not in choices:
-            near = difflib.get_close_matches(text.lower(), choices, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"--{name}: expected one of {', '.join(choices)}; {got}{meant}")
+            if near := difflib.get_close_matches(text.lower(), choices, n=1):
+                choices = ", ".join(choices)
+                raise ConfigError("--{}: expected one of {}; got {!r}; did you mean {}?", name, choices, got, *near)
+            raise ConfigError("{}: expected one of {}; got {!r}", f"--{name}", ", ".join(choices), got)
         return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"--{name}: expected True or False; {got}")
+            raise ConfigError("--{}: expected True or False; got {!r}", name, got)
         return text.lower() == "true"
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
-        raise ConfigError(f"--{name}: expected {KINDS[kind]}; {got}") from None
+        raise ConfigError(f"--{{}}: expected {KINDS[kind]}; got {{!r}}", name, got) from None
     if isinstance(value, Path) and (why := unusable(value)):
-        raise ConfigError(f"--{name}: {why}; give another path; {got}")
+        raise ConfigError(f"--{name}: {why}; give another path; got {got!r}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"--{name}: expected a finite number; {got}")
+        raise ConfigError("--{}: expected a finite number; got {!r}", name, got)
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise ConfigError(f"--{name}: expected a whole number of at most 18 digits; {got}")
+        raise ConfigError("--{}: expected a whole number of at most 18 digits; got {!r}", name, got)
     return value
 
 

@@ -19,6 +19,7 @@ from torch.nn import grad
 
 from config import ConfigError, Precision
 from gan import threads
+from gan.language import text
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -66,25 +67,28 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
     device = torch.device("cpu") if found is None or unfit else found
     nvidia = gpu is not False and device.type == "cpu" and (warned or shutil.which("nvidia-smi"))
     if unfit:
-        log(
-            f"torch {torch.__version__} cannot use the {found} device of this machine ({unfit}); going on with the "
-            "CPU; docs/install.md has the builds of torch for old GPUs, else update the driver"
+        line = text(
+            "torch {} cannot use the {} device of this machine ({}); going on with the CPU; docs/install.md has the "
+            "builds of torch for old GPUs, else update the driver"
         )
+        log(line.format(torch.__version__, found, unfit))
     elif nvidia and not torch.backends.cuda.is_built():
-        log(
-            f"torch {torch.__version__} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on "
-            "with the CPU; docs/install.md has the builds that can"
+        line = text(
+            "torch {} was built without CUDA and cannot use the NVIDIA GPU of this machine; going on with the CPU; "
+            "docs/install.md has the builds that can"
         )
+        log(line.format(torch.__version__))
     elif nvidia:
         why = f" ({str(warned[-1].message).partition('. ')[0]})" if warned else ""
-        log(
-            f"torch {torch.__version__} finds no NVIDIA GPU that it can use{why}; using the CPU instead; if nvidia-smi "
-            "shows one, its driver may be too old: docs/install.md says which build of torch it can run"
+        line = text(
+            "torch {} finds no NVIDIA GPU that it can use{}; using the CPU instead; if nvidia-smi shows one, its "
+            "driver may be too old: docs/install.md says which build of torch it can run"
         )
+        log(line.format(torch.__version__, why))
     elif gpu and device.type == "cpu":
-        log(f"no GPU found by torch {torch.__version__}; using the CPU instead")
+        log(text("no GPU found by torch {}; using the CPU instead").format(torch.__version__))
     else:
-        log(f"device: {describe(device)}")
+        log(text("device: {}").format(describe(device)))
     threads.adapt()  # the first look begins here
     if device.type == "cuda":
         forbid_system_memory()

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from config import UserError
+
 CATALOGUE = Path(__file__).with_name("locale") / "zh" / "LC_MESSAGES" / "animegan.po"
 _SPOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("spoken", default="")
 
@@ -48,6 +50,12 @@ def speaking(language: str) -> Iterator[None]:
 def text(message: str) -> str:
     """Return a message in the language of `lang`; one without a translation stays English."""
     return catalogue().get(message, message) if lang() == "zh" else message
+
+
+def said(error: UserError) -> str:
+    """Return what an error says, in the language of `lang`."""
+    message = text(error.message)
+    return message.format(*error.values) if error.values else message
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from gan import processors
 from gan.data import listing, synthetic, torchvision_data
 from gan.data.pictures import CHUNK, FORMATS, in_processes, reason, source, square, upright
 from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
+from gan.language import text
 
 PACK_VERSION = 2
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
@@ -139,8 +140,11 @@ def _damaged(folder: Path, error: Exception) -> DataError:
 def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
     """Report the content of a pack, and how to remove duplicates and unreadable files."""
     n, size = pack.pixels.shape[:2]
-    kind, origin = ("synthetic faces", "") if data_path == SYNTHETIC else ("faces", f" from {data_path}")
-    log(f"{n:,} {kind} of {size}x{size} pixels{origin}, packed in {pack.folder}")
+    if data_path == SYNTHETIC:
+        log(text("{:,} synthetic faces of {}x{} pixels, packed in {}").format(n, size, size, pack.folder))
+    else:
+        line = text("{:,} faces of {}x{} pixels from {}, packed in {}")
+        log(line.format(n, size, size, data_path, pack.folder))
     if pack.rejected:
         names, said = pack.folder / "rejected.txt", ""
         with contextlib.suppress(OSError, ValueError):
@@ -282,11 +286,12 @@ def _make_pack(
     """Decode files into the pack `folder`, atomically: it appears complete or not at all."""
     try:
         root, pictures, rejected = _list_pictures(data_path, files)
-        found = f"found {len(pictures):,} pictures in {data_path}; packing them"
-        if data_path == SYNTHETIC:
-            found = f"making {len(pictures):,} synthetic faces"
         need = len(pictures) * (math.prod(shape) + 4)
-        log(f"{found} into {need / 1e6:,.1f} MB in {folder}")
+        if data_path == SYNTHETIC:
+            log(text("making {:,} synthetic faces into {:,.1f} MB in {}").format(len(pictures), need / 1e6, folder))
+        else:
+            line = text("found {:,} pictures in {}; packing them into {:,.1f} MB in {}")
+            log(line.format(len(pictures), data_path, need / 1e6, folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(folder.parent).free) < need + RESERVE:
             raise DataError(
@@ -345,7 +350,7 @@ def _write_faces(
             bar.update(len(crcs) + len(broken))
             if bar.disable and time.monotonic() - said > 10:
                 said = time.monotonic()
-                log(f"packed {len(hashes):,} of {len(pictures):,}")
+                log(text("packed {:,} of {:,}").format(len(hashes), len(pictures)))
         _write_header(out, len(hashes), shape)
     return hashes, names, rejected
 

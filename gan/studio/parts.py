@@ -23,6 +23,7 @@ import gradio as gr
 import numpy as np
 
 from config import UserError
+from gan import language
 from gan.device import enough_memory
 from gan.images import save_picture
 from gan.language import catalogue, speaking, text
@@ -150,10 +151,11 @@ def cancel(now: Session) -> None:
 
 def wrong(error: Exception) -> str:
     """Return a note that says an error in the reader's words: without the names of options."""
-    said = str(error)
-    if isinstance(error, OSError) and not isinstance(error, UserError):
+    if isinstance(error, UserError):
+        said = language.said(error)
+    else:
         said = text("a file could not be written: {}; make room in the temporary folder").format(
-            error.strerror or error
+            getattr(error, "strerror", None) or error
         )
     return note(re.sub(r"^--\w+: ", "", said), "bad" if not isinstance(error, CancelledError) else "")
 

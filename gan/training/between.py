@@ -16,6 +16,7 @@ from gan.data.batches import Batches
 from gan.device import autocast, skipping
 from gan.files import as_word, printable
 from gan.images import to_pixels
+from gan.language import text
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import ema
@@ -78,9 +79,10 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
     """Print the metrics of an evaluation, and save the state as best.pt if it is the best so far."""
     before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
     shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
-    of = f"{len(evaluator.chosen):,} samples, {evaluator.extractor.name}"
+    of = text("{:,} samples, {}").format(len(evaluator.chosen), evaluator.extractor.name)
     seen = state.step * run.config.batch_size
-    monitor.log(f"quality at {seen:,} images: {shown} ({of}){', the best so far' if best else ''}")
+    line = text("quality at {:,} images: {} ({}), the best so far") if best else text("quality at {:,} images: {} ({})")
+    monitor.log(line.format(seen, shown, of))
     if not best:
         return
     evaluation = {"features": evaluator.extractor.name, "images_seen": seen, **found}  # what made it the best

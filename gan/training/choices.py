@@ -17,6 +17,7 @@ from gan import latent
 from gan.command_line import log
 from gan.data.faces import Pack
 from gan.device import describe
+from gan.language import text
 from gan.presets import FEW, FEW_FACES, OTHER_STYLE, suggested
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST
@@ -90,10 +91,13 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
             chosen = selection.select_instances(pack, training, held_out, share, extractor, looked_at, whole)
     except TimeoutError:
-        log("selecting faces would take more than a tenth of the budget: all are used")
+        log(text("selecting faces would take more than a tenth of the budget: all are used"))
         return None
-    which = "that look most whole" if anime else "that are most like the rest"
-    log(f"learning from the {share:.0%} of the faces {which}; from all of them: --typical=1")
+    if anime:
+        line = text("learning from the {:.0%} of the faces that look most whole; from all of them: --typical=1")
+    else:
+        line = text("learning from the {:.0%} of the faces that are most like the rest; from all of them: --typical=1")
+    log(line.format(share))
     return chosen
 
 
@@ -109,16 +113,18 @@ def suited(
     if few and config.init is not None and config.preset == "default":
         other = OTHER_STYLE if config.init == RELEASED and not anime else {}
         if other.keys() - typed.keys():
-            log("the style differs from the released generator's; using higher learning rates")
+            log(text("the style differs from the released generator's; using higher learning rates"))
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         options = " ".join(f"--{name}={value}" for name, value in own.items())
-        log(f"{n:,} faces are a small data set; the discriminator may memorise it; chosen: {options}")
+        line = text("{:,} faces are a small data set; the discriminator may memorise it; chosen: {}")
+        log(line.format(n, options))
     elif few and usual and config.init is None and config.data_path != SYNTHETIC:
-        log(
-            f"{n:,} faces are few to learn from; if they are anime faces, starting from the released generator, "
-            f"which has seen many, gives better ones: {'--init=released' if config.budget else suggested(n)}"
+        line = text(
+            "{:,} faces are few to learn from; if they are anime faces, starting from the released generator, which "
+            "has seen many, gives better ones: {}"
         )
+        log(line.format(n, "--init=released" if config.budget else suggested(n)))
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and n * config.save_every < least:
         own["save_every"] = math.ceil(least / n)  # otherwise a small set would fill the disk
@@ -127,9 +133,9 @@ def suited(
     if config.whole is None:
         own["whole"] = float(anime)
         if anime:
-            log("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)")
+            log(text("using the wholeness loss: fewer broken eyes, slightly less variety (off: --whole=0)"))
         elif config.data_path != SYNTHETIC:
-            log("these do not look like anime faces: training without the wholeness loss (on: --whole=1)")
+            log(text("these do not look like anime faces: training without the wholeness loss (on: --whole=1)"))
     return dataclasses.replace(config, **own)
 
 
@@ -144,10 +150,11 @@ def planned(
         return config
     spent = time.perf_counter() - since
     if spent > 0.9 * 60 * config.budget:
-        raise ConfigError(
-            f"preparing the run took {spent / 60:.2g} of the {config.budget:g} minutes of --budget; the pictures are "
-            "packed now, so run the same command again, which is faster, or give more minutes"
+        line = text(
+            "preparing the run took {:.2g} of the {:g} minutes of --budget; the pictures are packed now, so run the "
+            "same command again, which is faster, or give more minutes"
         )
+        raise ConfigError(line.format(spent / 60, config.budget))
     if config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
     left = 60 * config.budget - spent
@@ -156,9 +163,14 @@ def planned(
     options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
     # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
     counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
-    log(
-        f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
-        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"
-        f"{f'; expect {chosen.plan.expect}' if counted else ''}"
+    minutes = text("1 minute") if config.budget == 1 else text("{} minutes").format(f"{config.budget:g}")
+    line = text("{} on {}: {:.0f} images/s measured; chosen: {}, {}; about {:,.0f} images").format(
+        minutes,
+        describe(machine.device),
+        chosen.rate,
+        machine.precision,
+        options or text("the default networks"),
+        chosen.images,
     )
+    log(line + (text("; expect {}").format(text(chosen.plan.expect)) if counted else ""))
     return chosen.config

@@ -10,6 +10,7 @@ from gan import checkpoint
 from gan.command_line import log
 from gan.files import as_word
 from gan.images import PREVIEWS, load_picture
+from gan.language import text
 from gan.training.run import Run, TrainingState
 from gan.watching import health, run_report, tensorboard_log, visdom_page
 from gan.watching.monitor import Monitor
@@ -33,8 +34,9 @@ def opened_outputs(run: Run) -> list[Output]:
     if last := max(run.samples.glob(PREVIEWS), default=None):
         with contextlib.suppress(OSError, ValueError):  # a file cut short by a power failure, or not a preview
             step, grid = int(last.stem.removeprefix("step-")), load_picture(last)
+            title = text("Samples of step {:,}, before the run was resumed").format(step)
             for output in outputs:
-                output.picture("samples", f"Samples of step {step:,}, before the run was resumed", grid, step)
+                output.picture("samples", title, grid, step)
     if config.tensorboard:  # which has the earlier samples
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
         log(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
@@ -45,26 +47,27 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     """Return the lines printed at the end of a session: progress, quality, and what to do next."""
     config, folder = run.config, run.folder
     more = f" {extension(config)}" if state.finished else ""
-    lines = [
-        f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen, "
-        f"{monitor.seconds / 60:.1f} minutes of training"
-    ]
+    ended = text("finished at step {}, {:,} images seen, {:.1f} minutes of training")
+    ended = ended if more else text("stopped at step {}, {:,} images seen, {:.1f} minutes of training")
+    lines = [ended.format(state.step, state.step * config.batch_size, monitor.seconds / 60)]
     if monitor.diagnosis is not None:
-        lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
+        lines.append(text("verdict: {}: {}").format(monitor.diagnosis.short, monitor.diagnosis.text))
     if best := checkpoint.best_so_far(folder):
         found = health.in_words(best, config.best_by)
-        lines.append(f"best:    {found} at {best['images_seen']:,} images, in {folder / 'best.pt'}")
+        line = text("best:    {} at {:,} images, in {}")
+        lines.append(line.format(found, best["images_seen"], folder / "best.pt"))
     else:
-        why = "best.pt could not be kept" if monitor.curves.column("fd")[0].size else "quality was not measured"
-        lines.append(f"best:    {why}, so the last state counts, {run.latest}")
-    lines.append(f"samples: {run.samples}")
-    for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
+        measured = monitor.curves.column("fd")[0].size
+        why = text("best.pt could not be kept") if measured else text("quality was not measured")
+        lines.append(text("best:    {}, so the last state counts, {}").format(why, run.latest))
+    lines.append(text("samples: {}").format(run.samples))
+    for line, file in ((text("report:  {}"), "report.html"), (text("film:    {}"), "timelapse.webp")):
         if (folder / file).is_file():
-            lines.append(f"{name:8} {folder / file}")
+            lines.append(line.format(folder / file))
     word = as_word(folder)
-    lines.append(f"faces:   python generate.py --checkpoint={word}")
-    lines.append(f"measure: python evaluate.py --fake={word}")
-    lines.append(f"go on:   python train.py --resume={word}{more}")
+    lines.append(text("faces:   {}").format(f"python generate.py --checkpoint={word}"))
+    lines.append(text("measure: {}").format(f"python evaluate.py --fake={word}"))
+    lines.append(text("go on:   {}").format(f"python train.py --resume={word}{more}"))
     return lines
 
 

@@ -25,7 +25,7 @@ from config import (
     TrainConfig,
     restore,
 )
-from gan import book_weights, checkpoint, latent, threads
+from gan import book_weights, checkpoint, hub, latent, threads
 from gan.classes import NONE, Classes
 from gan.command_line import log
 from gan.data import labels, torchvision_data
@@ -34,6 +34,7 @@ from gan.data.faces import has_faces, open_pack
 from gan.device import choose_device, choose_precision, describe, out_of_memory
 from gan.files import as_word
 from gan.images import PREVIEWS
+from gan.language import text
 from gan.quality import features, selection
 from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
@@ -111,7 +112,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
                 again = as_word(source if source is not None and setup.in_new_folder else run.folder)
-                log(f"this run has finished; to go on: python train.py --resume={again} {extension(run.config)}")
+                again = f"python train.py --resume={again} {extension(run.config)}"
+                log(text("this run has finished; to go on: {}").format(again))
                 yield None
                 return
             best = {} if setup.in_new_folder else checkpoint.best_so_far(run.folder)
@@ -204,10 +206,11 @@ def looked_up(
         if config.init or config.netg_path or config.netd_path:
             config = starting_from(config, typed)
         if "data_path" not in typed and not has_faces(config.data_path):
-            log(
-                f"no faces under {config.data_path}/: training on synthetic faces. With pictures of your own: "
-                "python train.py --data_path=FOLDER"
+            none = text(
+                "no faces under {}/: training on synthetic faces. With pictures of your own: python train.py "
+                "--data_path=FOLDER"
             )
+            log(none.format(config.data_path))
             config = dataclasses.replace(config, data_path=SYNTHETIC)
         folder = session.new_folder(config)
     if config.save_path is not None:
@@ -276,6 +279,11 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
         ConfigError: a typed option contradicts the files.
     """
     if config.init is not None:
+        if os.path.isfile(config.init / hub.WEIGHTS):
+            raise CheckpointError(
+                f"{config.init}: an exported generator has no discriminator to train with; give the run or the .pt "
+                "file that it was made of"
+            )
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         content, given = checkpoint.load(path, required=("model", *checkpoint.REQUIRED)), str(path)
         try:
@@ -333,10 +341,10 @@ def open_run(settled: Run, ranks: Ranks, device: torch.device) -> Run:
 def open_batches(run: Run, faces: Faces) -> Batches:
     """Open this process's part of the batches, and print how many faces there are."""
     config, ranks, n = run.config, run.ranks, len(faces.training)
-    processes = f"; {ranks.world} processes" if ranks.world > 1 else ""
-    held_out = f"{len(faces.all_held_out):,} held out"
-    preset = "" if config.preset == "default" else f"; preset {config.preset}"
-    log(f"{n:,} faces to train on, {held_out}; {run.precision}{preset}; run: {run.folder}{processes}")
+    more = "" if config.preset == "default" else text("; preset {}").format(config.preset)
+    line = text("{:,} faces to train on, {:,} held out; {}{}; run: {}")
+    line = line.format(n, len(faces.all_held_out), run.precision, more, run.folder)
+    log(line + (text("; {} processes").format(ranks.world) if ranks.world > 1 else ""))
     part = ranks.part(config.batch_size)
     return Batches(
         faces.pack, faces.training, config.batch_size, config.seed, run.device, config.flip, part, faces.codes

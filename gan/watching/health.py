@@ -14,6 +14,7 @@ from torch import Tensor
 from config import CRITICS, Metric, TrainConfig
 from gan.files import as_word
 from gan.images import to_pixels, to_tensor
+from gan.language import text
 from gan.watching.curves import ALIKE, BY_DAMAGE, DAMAGE_NOISE, DAMAGE_OF_FACES, METRICS, Curves
 
 PROBED, LEAST_PROBED = 128, 64  # maximum and minimum number of faces of each kind that the discriminator rates
@@ -140,7 +141,8 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
-        return Diagnosis("early", "too early to say", f"the curves begin to mean something at {EARLY_IMAGES:,} images.")
+        early = text("the curves begin to mean something at {:,} images.").format(EARLY_IMAGES)
+        return Diagnosis("early", text("too early to say"), early)
     quality = _quality(curves, config, folder, finished)
     found = _collapsed(curves, config) or _memorised(curves, config, faces)
     if quality is None or quality.kind != "improving":  # a run that improves is in balance
@@ -156,10 +158,13 @@ def _recent(curves: Curves, name: str, least: int) -> np.ndarray:
 
 def _well(curves: Curves) -> Diagnosis:
     accuracy, varied = _recent(curves, "d_accuracy", 3), curves.column("variety")[1][-1:]
-    seen = "the networks are in balance" if len(accuracy) and LOST < np.median(accuracy) < WON else ""
-    seen += f"{' and ' if seen else ''}the samples vary" if len(varied) and varied[0] > 2 * COLLAPSED else ""
-    text = f"{seen or 'nothing is wrong with its curves'}; quality was not measured often enough to say more."
-    return Diagnosis("balanced", "well so far", text)
+    vary = len(varied) > 0 and varied[0] > 2 * COLLAPSED
+    if len(accuracy) and LOST < np.median(accuracy) < WON:
+        seen = text("the networks are in balance and the samples vary") if vary else text("the networks are in balance")
+    else:
+        seen = text("the samples vary") if vary else text("nothing is wrong with its curves")
+    said = text("{}; quality was not measured often enough to say more.").format(seen)
+    return Diagnosis("balanced", text("well so far"), said)
 
 
 def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
@@ -172,17 +177,14 @@ def _collapsed(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     if values.max() <= COLLAPSED and won:  # training never got going; this is no collapse
         return None
     if config.nz < 16:
-        do = f"--nz={config.nz} leaves it too little to vary: start again with --nz=100"
+        do = text("--nz={} leaves it too little to vary: start again with --nz=100").format(config.nz)
     else:
-        do = (
-            f"it hardly ever comes back from that: start again with a smaller --lr1 (now {config.lr1:g}), or with the "
-            "default recipe if yours differs"
-        )
-    return Diagnosis(
-        "collapsed",
-        "the generator has collapsed",
-        f"its samples are nearly all alike ({values[-1]:.0%} of the distance between real faces); {do}.",
-    )
+        do = text(
+            "it hardly ever comes back from that: start again with a smaller --lr1 (now {:g}), or with the default "
+            "recipe if yours differs"
+        ).format(config.lr1)
+    alike = text("its samples are nearly all alike ({:.0%} of the distance between real faces); {}.")
+    return Diagnosis("collapsed", text("the generator has collapsed"), alike.format(values[-1], do))
 
 
 def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diagnosis | None:
@@ -191,21 +193,22 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
         return None
     if not len(accuracy) or LOST < np.median(accuracy) < WON or images < (1 if measured else 2) * EARLY_IMAGES:
         return None
-    right = f"it tells {np.median(accuracy):.1%} of pairs apart"
-    again = "start again" if measured else "if its samples do not get better, start again"
+    right = text("it tells {:.1%} of pairs apart").format(np.median(accuracy))
+    again = text("start again") if measured else text("if its samples do not get better, start again")
     if np.median(accuracy) <= LOST:
-        return Diagnosis(
-            "lost",
-            "the discriminator has lost",
-            f"{right}, little more than by guessing, so its gradients carry little information; {again} with a "
-            f"greater --lr2 (now {config.lr2:g}), or a smaller --lr1 ({config.lr1:g}).",
+        said = text(
+            "{}, little more than by guessing, so its gradients carry little information; {} with a greater --lr2 (now "
+            "{:g}), or a smaller --lr1 ({:g})."
         )
-    do = f"{again} with a smaller --lr2 (now {config.lr2:g})"
+        said = said.format(right, again, config.lr2, config.lr1)
+        return Diagnosis("lost", text("the discriminator has lost"), said)
+    do = text("{} with a smaller --lr2 (now {:g})").format(again, config.lr2)
     if config.g_every > config.d_every:
-        do += f", or with --g_every={config.d_every} (now {config.g_every})"
+        do += text(", or with --g_every={} (now {})").format(config.d_every, config.g_every)
     if config.penalty == "none":
-        do += ", or with the default preset, whose penalty keeps it from that"
-    return Diagnosis("won", "the discriminator has won", f"{right}, and the generator can learn little from it; {do}.")
+        do += text(", or with the default preset, whose penalty keeps it from that")
+    said = text("{}, and the generator can learn little from it; {}.").format(right, do)
+    return Diagnosis("won", text("the discriminator has won"), said)
 
 
 def _memorised(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | None:
@@ -217,25 +220,25 @@ def _memorised(curves: Curves, config: TrainConfig, faces: int) -> Diagnosis | N
         share = (seen.mean() - held_out.mean()) / max(seen.mean() - sample.mean(), 1e-3)
         if not share >= NEAR_SAMPLES or seen.mean() <= sample.mean():
             return None
-        why = f"faces it was not trained on look {min(share, 1):.0%} as fake to it as samples do"
-        do = "Stop and use best.pt" if curves.measured else "Stop"
+        why = text("faces it was not trained on look {:.0%} as fake to it as samples do").format(min(share, 1))
+        do = text("Stop and use best.pt") if curves.measured else text("Stop")
     else:
         coverage = curves.column("coverage")[1][-2:]  # high accuracy alone may only mean that the samples are bad
         if epochs < MANY_EPOCHS or faces >= SMALL or np.median(accuracy) < KNOWN:
             return None
         if not len(coverage) or coverage.min() < TOO_WELL:
             return None
-        right = f"tells {np.median(accuracy):.0%} of pairs apart, and samples lie near {coverage[-1]:.1%} of them"
-        why = f"it has seen each of the {faces:,} faces {epochs:,.0f} times, {right}"
-        do = "Stop, and check whether an earlier step-*.pt gives more original faces"  # best.pt is nearest to copying
-    do += ", or add faces" + (
-        ", or, for anime faces, start from --init=released, which was trained on many" if config.init is None else ""
-    )
-    return Diagnosis(
-        "memorised",
-        "the discriminator has memorised the training set",
-        f"{why}; from now on, samples become more and more like copies. {do}.",
-    )
+        why = text(
+            "it has seen each of the {:,} faces {:,.0f} times, tells {:.0%} of pairs apart, and samples lie near "
+            "{:.1%} of them"
+        ).format(faces, epochs, np.median(accuracy), coverage[-1])
+        # best.pt is nearest to copying
+        do = text("Stop, and check whether an earlier step-*.pt gives more original faces")
+    do += text(", or add faces")
+    if config.init is None:
+        do += text(", or, for anime faces, start from --init=released, which was trained on many")
+    said = text("{}; from now on, samples become more and more like copies. {}.").format(why, do)
+    return Diagnosis("memorised", text("the discriminator has memorised the training set"), said)
 
 
 def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
@@ -244,15 +247,14 @@ def _oscillating(curves: Curves, config: TrainConfig) -> Diagnosis | None:
     usual = len(where) == 3 and np.diff(where).min() >= NEAR and np.diff(where).max() <= FAR
     if not usual or where[0] <= began[min(1, len(began) - 1)] or moved.min() < RESTLESS:  # noise becomes faces at first
         return None
-    do = f"start again with smaller --lr1 and --lr2 (now {config.lr1:g} and {config.lr2:g})"
+    do = text("start again with smaller --lr1 and --lr2 (now {:g} and {:g})").format(config.lr1, config.lr2)
     if not config.ema_half_life_images:
-        do += ", or with an averaged generator, which the default preset has"
-    return Diagnosis(
-        "oscillating",
-        "training oscillates",
-        f"from one preview to the next the same latents give faces {moved[-1]:.0%} as different as two samples are; it "
-        f"does not settle; {do}.",
+        do += text(", or with an averaged generator, which the default preset has")
+    said = text(
+        "from one preview to the next the same latents give faces {:.0%} as different as two samples are; it does not "
+        "settle; {}."
     )
+    return Diagnosis("oscillating", text("training oscillates"), said.format(moved[-1], do))
 
 
 def _quality(curves: Curves, config: TrainConfig, folder: Path, finished: bool) -> Diagnosis | None:
@@ -278,37 +280,39 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
     left = np.maximum(values - perfect, 1e-3)  # the distance to the best possible value
     best, annealed = int(left.argmin()), config.budget is not None and config.anneal > 0
     as_good = (1 + NOISE) * left[best] + noise
+    was = text("{} is {:.3g} and was {:.3g} at {:,.0f} images; {}.")
     good = int(np.argmax(left <= as_good))  # the first measurement that is nearly as good as the best
     if len(values) - 1 - good >= STALE and where[-1] >= STALE_SHARE * where[good]:
-        shown = f"{name} is {values[-1]:.3g} and was {values[good]:.3g} at {where[good]:,.0f} images"
         if annealed and not finished:
-            do = "as the learning rates fall towards the budget's end it may still improve; best.pt keeps the best"
+            do = text(
+                "as the learning rates fall towards the budget's end it may still improve; best.pt keeps the best"
+            )
         else:
-            do = f"stop here and use best.pt: python generate.py --checkpoint={as_word(folder)}"
-        return Diagnosis("stalled", f"no longer improving since {where[good]:,.0f} images", f"{shown}; {do}.")
+            do = text("stop here and use best.pt: {}").format(f"python generate.py --checkpoint={as_word(folder)}")
+        short = text("no longer improving since {:,.0f} images").format(where[good])
+        return Diagnosis("stalled", short, was.format(name, values[-1], values[good], where[good], do))
     minutes = curves.column(metric, "seconds")[0] / 60
     past = max(0, min(int(np.searchsorted(where, where[-1] / 1.5)), len(values) - 3))
     gained = left[-1] <= (1 - NOISE) * left[past] - noise
     if not gained or left[-1] > as_good:
-        short = "improving, with setbacks" if gained else "worse than it was"
-        short = "hardly improving" if left[-1] <= as_good else short
-        text = f"{name} is {values[-1]:.3g} and was {values[best]:.3g} at {where[best]:,.0f} images"
-        return Diagnosis(
-            "wavering", short, f"{text}; {'more time may bring more' if finished else 'give it more time'}."
-        )
-    text = f"{name} went from {values[past]:.3g} to {values[-1]:.3g} "
-    text += f"between {where[past]:,.0f} and {where[-1]:,.0f} images"
+        short = text("improving, with setbacks") if gained else text("worse than it was")
+        short = text("hardly improving") if left[-1] <= as_good else short
+        do = text("more time may bring more") if finished else text("give it more time")
+        return Diagnosis("wavering", short, was.format(name, values[-1], values[best], where[best], do))
     # Progress slows down as a power of the time (docs/experiments.md), and is faster while learning rates fall.
     power = np.polyfit(np.log(minutes[past:]), np.log(left[past:]), 1)[0]
-    gain = left[-1] * (1 - 2 ** min(power, 0.0))
+    gain, more = left[-1] * (1 - 2 ** min(power, 0.0)), ""
     if not annealed:
         count = max(1, round(minutes[-1]))
-        again = f"{count} minute{'s' if count > 1 else ''}"
-        text += f"; as much time again, {again}, would bring it to about {values[-1] - gain:.3g}"
-    per, unit = (60, "an hour") if minutes[-1] >= 60 else (1, "a minute")
-    rate = -min(power, 0.0) * left[-1] / minutes[-1] * per
+        again = text("1 minute") if count == 1 else text("{} minutes").format(count)
+        more = text("; as much time again, {}, would bring it to about {:.3g}").format(again, values[-1] - gain)
+    went = text("{} went from {:.3g} to {:.3g} between {:,.0f} and {:,.0f} images{}.")
+    said = went.format(name, values[past], values[-1], where[past], where[-1], more)
+    hours = minutes[-1] >= 60
+    rate = -min(power, 0.0) * left[-1] / minutes[-1] * (60 if hours else 1)
     much = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # two significant digits, without an exponent
-    return Diagnosis("improving", f"improving, {name} {much} less {unit}", f"{text}.")
+    short = text("improving, {} {} less an hour") if hours else text("improving, {} {} less a minute")
+    return Diagnosis("improving", short.format(name, much), said)
 
 
 def in_words(found: Mapping[str, float], metric: Metric) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import sys
 import time
+import unicodedata
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from tqdm import tqdm
 from config import TrainConfig
 from gan import images
 from gan.files import write_text
+from gan.language import text
 from gan.watching import health
 from gan.watching.curves import POSITIONS, Curves
 from gan.watching.health import Diagnosis
@@ -72,9 +75,9 @@ class Monitor:
         self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
-        self.status, self.parts = "training started; first numbers after 50 steps", tuple[str, ...]()
+        self.status, self.parts = text("training started; first numbers after 50 steps"), tuple[str, ...]()
         self.left = self.shown_at = self.refreshed = 0.0
-        self.said = 0.0
+        self.said, self.said_of = 0.0, tuple[str, ...]()
         watched = self.log_file is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
@@ -237,44 +240,45 @@ class Monitor:
         limit = "" if math.isinf(epochs) else f"/{epochs}"
         self.shown_at, self.left = time.perf_counter(), left
         self.parts = (  # those that a narrow terminal cuts off come last
-            f"epoch {min(seen // self.faces + 1, epochs)}{limit}",
-            f"{seen:,} images",
+            text("epoch {}{}").format(min(seen // self.faces + 1, epochs), limit),
+            text("{:,} images").format(seen),
             *([self.diagnosis.short] if self.diagnosis is not None else []),
             f"{rate:.0f}/s",
             *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
-            f"data {100 * row['data_wait']:.0f}%",
+            text("data {:.0%}").format(row["data_wait"]),
         )
         self._refresh()
-        if self.live.disable and self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
-            self.said = time.perf_counter()
+        quiet = self.live.disable and self.log_file is not None and not self.finishing
+        if quiet and time.perf_counter() - self.said >= QUIET_SECONDS:
+            self.said, self.said_of = time.perf_counter(), self.parts
             self._print(self.status, sys.stderr)
 
     def _refresh(self) -> None:
         """Show the values of the last row, and the time that is left now."""
         if self.parts:
             left = max(0.0, self.left - (time.perf_counter() - self.shown_at))
-            when = "finishing" if self.finishing else f"{duration(left)} left"
-            self.status = "  ".join([self.parts[0], "finished" if self.over else when, *self.parts[1:]])
+            when = text("finishing") if self.finishing else text("{} left").format(duration(left))
+            self.status = "  ".join([self.parts[0], text("finished") if self.over else when, *self.parts[1:]])
         self.refreshed = time.perf_counter()
         if not self.live.disable:
             columns = 80
             with contextlib.suppress(OSError, ValueError):  # the terminal may not tell
                 columns = os.get_terminal_size(sys.stderr.fileno()).columns or columns
-            self.live.set_description_str(self.status[: columns - 1])
+            self.live.set_description_str(fitting(self.status, columns - 1))
 
     def finish(self) -> None:
         """Show that the training is over, and that its last measurement, preview and save are being made."""
         self.finishing = True
         self._refresh()
 
-    def log(self, text: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line for the user above the status line."""
         with tqdm.external_write_mode():
-            self._print(text, sys.stdout)
+            self._print(line, sys.stdout)
 
-    def _print(self, text: str, stream: TextIO) -> None:
+    def _print(self, line: str, stream: TextIO) -> None:
         try:
-            print(text, file=stream, flush=True)
+            print(line, file=stream, flush=True)
         except BrokenPipeError:  # the reader has gone; Python would try to flush again at exit and complain
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except OSError:  # for example a full disk, which is no reason to end a run
@@ -309,9 +313,10 @@ class Monitor:
         """
         path = (self.config.save_path or (self.run or Path()) / "samples") / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
-        classes = f"; rows: {', '.join(rows)}" if rows else ""
+        title = text("Samples, always of the same latents, step {:,}").format(step)
+        title += text("; rows: {}").format(", ".join(rows)) if rows else ""
         for output in self.outputs:
-            output.picture("samples", f"Samples, always of the same latents, step {step:,}{classes}", grid, step)
+            output.picture("samples", title, grid, step)
         try:
             images.save_picture(grid, path)
         except OSError as error:
@@ -320,9 +325,9 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or print it once more if it is not live, and close the outputs."""
+        """End the status line, or print its last values if it is not live, and close the outputs."""
         self._refresh()
-        if self.live.disable and self.log_file is not None:
+        if self.live.disable and self.log_file is not None and (self.over or self.parts is not self.said_of):
             self._print(self.status, sys.stderr)
         self.live.close()
         self.update_diagnosis(self.row_step)
@@ -335,8 +340,15 @@ def duration(seconds: float) -> str:
     """Return a duration in words: `40 s`, `13 min` or `5 h 11 min`."""
     minutes = round(seconds / 60)
     if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+        return text("{:.0f} s").format(seconds)
+    hours, rest = divmod(minutes, 60)
+    return text("{} h {:02d} min").format(hours, rest) if hours else text("{} min").format(minutes)
+
+
+def fitting(line: str, columns: int) -> str:
+    """Return the start of a line that fits into so many columns of a terminal, in which a Chinese letter takes two."""
+    widths = itertools.accumulate(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in line)
+    return "".join(letter for letter, width in zip(line, widths, strict=True) if width <= columns)
 
 
 def is_watched(stream: TextIO) -> bool:
@@ -344,11 +356,11 @@ def is_watched(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
-def coloured(text: str, trouble: bool, stream: TextIO) -> str:
-    """Colour the text yellow for trouble, else green, if the stream is a live terminal and NO_COLOR is not set."""
+def coloured(line: str, trouble: bool, stream: TextIO) -> str:
+    """Colour the line yellow for trouble, else green, if the stream is a live terminal and NO_COLOR is not set."""
     if not is_watched(stream) or os.environ.get("NO_COLOR"):
-        return text
-    return f"\x1b[{33 if trouble else 32}m{text}\x1b[0m"
+        return line
+    return f"\x1b[{33 if trouble else 32}m{line}\x1b[0m"
 
 
 def _step_of(row: str) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.files import as_word, write_text
+from gan.language import lang, text
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
@@ -23,7 +24,8 @@ FIRST, EVERY = 10.0, 150.0  # seconds until the page is written for the first ti
 POINTS = 250  # maximum number of points plotted per curve
 TIMES, LATENTS = 10, 8  # rows of the picture that follows the same latents over time, and latents per row
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+PAGE = """<!doctype html><html lang="{{ lang }}"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 {% if training %}<meta http-equiv="refresh" content="30">{% endif %}
 <title>{{ name }}</title><style>
@@ -45,20 +47,22 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
 <img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></figure>
 {% endmacro %}
 <h1>{{ name }}</h1>
-<p class=quiet>{{ measured }}{% if training and measured %}The run is training, and this page is rewritten every two or
-three minutes; last {{ now }}. If that is long ago, the run was killed; <code>{{ again }}</code> resumes it from its
-last save.
-{%- else %}{{ "Written" if measured else "Nothing measured yet." }} {{ now }}{% endif %}</p>
+<p class=quiet>{{ measured }}
+{% if training and measured %}
+{{ _("The run is training, and this page is rewritten every two or three minutes; last {}.").format(now) }}
+{{ (_("If that is long ago, the run was killed; {} resumes it from its last save.")|e)
+   .format(("<code>{}</code>"|safe).format(again)) }}
+{% else %}{{ (_("Written {}") if measured else _("Nothing measured yet. {}")).format(now) }}{% endif %}</p>
 {% if verdict %}
 <p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
 {% endif %}
 <div class=pictures>
 {% for title, picture in pictures %}{{ figure(picture, title) }}{% endfor %}
 </div>
-<h2>Curves</h2><div class=curves>
+<h2>{{ _("Curves") }}</h2><div class=curves>
 {% for title, svg in drawings.items() %}{{ figure(svg, title, "svg+xml") }}{% endfor %}
 </div>
-<h2>Options</h2><div class=options>{{ options|safe }}</div>
+<h2>{{ _("Options") }}</h2><div class=options>{{ options|safe }}</div>
 """
 
 
@@ -98,9 +102,12 @@ class RunReport(Output):
         images_seen, seconds = self.curves.column("seconds")
         measured = ""
         if len(seconds):
-            measured = f"{seconds[-1] / 60:.1f} minutes of training, {images_seen[-1]:,.0f} images seen. "
+            measured = text("{:.1f} minutes of training, {:,.0f} images seen.")
+            measured = measured.format(seconds[-1] / 60, images_seen[-1])
         pictures = [*self.pictures.values(), *self._over_time(training)]
         return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(
+            _=text,
+            lang=lang(),
             name=self.path.parent.name,
             training=training,
             now=time.strftime("%Y-%m-%d %H:%M"),
@@ -127,17 +134,17 @@ class RunReport(Output):
             return []
         steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
         film = self.path.with_name("timelapse.webp")
-        more = "" if training or not film.is_file() else f"; as a film: {film}"
-        caption = f"On the way: {LATENTS} latents, from above at steps {steps}{more}"
+        more = "" if training or not film.is_file() else text("; as a film: {}").format(film)
+        caption = text("On the way: {} latents, from above at steps {}").format(LATENTS, steps) + more
         return [(caption, np.concatenate(list(rows.values())))]
 
     def _drawings(self) -> dict[str, bytes]:
         drawn = {}
         for panel in PANELS.values():
             if curves := self.curves.panel(panel):
-                drawn[panel.title] = drawing(panel, curves)
+                drawn[text(panel.title)] = drawing(panel, curves)
         if self.spread is not None:
-            drawn[SPREAD_TITLE] = _drawing(self._draw_spread)
+            drawn[text(SPREAD_TITLE)] = _drawing(self._draw_spread)
         return drawn
 
     def _draw_spread(self, axes: Any) -> None:

@@ -401,6 +401,7 @@ def test_names_of_classes_are_text_in_the_page_for_a_friend_and_in_the_terminal(
     source = (tmp_path / "page.html").read_text(encoding="utf-8")
     (described,) = [part for part in source.split("</script>") if 'id="described"' in part]
     assert json.loads(described.partition('application/json">')[2])["vocabulary"] == [["hair", *names]]
+    assert "JavaScript" in source.partition("<noscript>")[2].partition("</noscript>")[0]
 
 
 # The visdom server.

@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+import main
 from config import IMAGE_SIZES, RELEASED, Arch, TrainConfig
 from gan import checkpoint
 from gan.presets import PRESETS, resolve
@@ -64,6 +65,34 @@ def picture(path: Path) -> tuple[str, tuple[int, int]]:
 
 def rows_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(row) for row in (run / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("book", "here"),
+    [
+        ("train --gpu --vis=False", "train.py --preset=book --gpu --vis=False"),
+        ("train --preset=book2 --gpu", "train.py --preset=book2 --gpu"),
+        ("train --resume", "train.py --resume"),
+        ("generate --vis=False --nogen --gen-img=a.png", "generate.py --vis=False --gen-img=a.png"),
+        ("generate --gen-img=a.png --nogen", "generate.py --gen-img=a.png"),
+        ("generate --nogen 4 --nogpu", "generate.py --nogen 4 --nogpu"),
+        ("generate --netd-path=d --netg-path=g", "generate.py --gen_search_num=512 --netd-path=d --netg-path=g"),
+        ("generate --netd-path d --gen-search-num 9", "generate.py --netd-path d --gen-search-num 9"),
+        ("help", "train.py --help"),
+        ("", "train.py --help"),
+    ],
+)
+def test_its_commands_become_ours(book: str, here: str) -> None:
+    assert main.translated(book.split()) == here.split()
+
+
+def test_its_commands_run(tmp_path: Path, run_command: Command) -> None:
+    shown = said(run_command("main.py", *"generate --nogpu --vis=False --nogen=2 --gen-img=a.png".split()))
+    assert shown.splitlines()[0].endswith("python generate.py --nogpu --vis=False --nogen=2 --gen-img=a.png")
+    assert picture(tmp_path / "a.png")[0] == "RGB"
+    assert "main.py is" in shown
+    wrong = run_command("main.py", "train", "--vis=False", "--decay-every=10")
+    assert said(wrong, 2) == "train.py: unknown option --decay-every; did you mean --save_every?\n"
 
 
 def test_its_weights_draw_the_best_of_many(weights: tuple[Path, Path], tmp_path: Path, run_here: Command) -> None:

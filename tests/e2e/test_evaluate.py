@@ -151,10 +151,11 @@ def test_copies_are_looked_for_among_the_faces_that_a_run_was_trained_on(
     assert numbers(tmp_path / "evaluation.json")["copying"] == {**found["copying"], "percentiles": mock.ANY}
 
     # A released file knows its faces when it sees them, though not where they are.
-    release(tmp_path / "checkpoints/r", tmp_path / "given.pt")
+    release(tmp_path / "checkpoints/r", tmp_path / "given.pt", 1_107_008)
     result = run_here("evaluate.py", "--fake=given.pt", "--real=faces", "--nogpu")
     assert result.returncode == 0, result.stderr
     given = numbers(tmp_path / "evaluation.json")
+    assert given["fake"] == "given.pt, 1,107,008 images seen"
     assert given["copying"] == {**found["copying"], "percentiles": mock.ANY, "copied": mock.ANY}
     result = run_here("evaluate.py", "--fake=given.pt", "--real=new", "--nogpu")
     assert result.returncode == 0, result.stderr

@@ -330,7 +330,7 @@ def test_hair_goes_on_from_the_class_until_it_looks_so(tmp_path: Path, run_here:
 
 def test_each_option_goes_with_something_and_each_thing_asked_for_is_a_function() -> None:
     table = {asked: set(options.split()) for asked, options in generate.GOES_WITH.items()}
-    assert set.union(*table.values()) == set(config.options_of(generate.GenerateConfig))
+    assert set.union({"vis"}, *table.values()) == set(config.options_of(generate.GenerateConfig))
     limits = {"--seed=LIST", "--morph of PNG files", "--mix of PNG files"}
     assert set(table) - limits == set(generate.VERBS) | {"--timelapse"}
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from config import TrainConfig
+from gan.language import catalogue
 from gan.presets import resolve
 from gan.watching import health
 from gan.watching.curves import Curves
@@ -284,7 +285,9 @@ def test_real_runs_are_called_what_they_are(run: str) -> None:
 def test_the_page_on_watching_explains_each_verdict_in_the_words_of_the_program(page: str) -> None:
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(health))) if isinstance(node, ast.Call)]
     words = [call.args[1] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Diagnosis"]
-    verdicts = [word.value for word in words if isinstance(word, ast.Constant)]
+    said = [word.args[0] for word in words if isinstance(word, ast.Call) and word.args]  # text("...")
+    verdicts = [word.value for word in said if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+    verdicts = [catalogue()[verdict] if ".zh" in page else verdict for verdict in verdicts]
     text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
     assert len(verdicts) >= 7
     assert [verdict for verdict in verdicts if f"| {verdict}" not in text] == []

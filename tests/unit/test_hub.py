@@ -52,6 +52,8 @@ def test_a_folder_is_measured_as_a_generator(
     assert result.returncode == 0, result.stderr
     assert "50 samples of mine, 0 images seen" in result.stdout
     assert json.loads((tmp_path / "evaluation.json").read_text())["run"] == []  # it has no checkpoints
+    result = run_here("train.py", "--init=mine", "--data_path=faces", "--nogpu")
+    assert result.stderr.startswith("train.py: mine: an exported generator has no discriminator to train with; give")
 
 
 def test_a_card_that_was_completed_stays_and_other_files_are_not_overwritten(

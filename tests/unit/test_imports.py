@@ -16,7 +16,7 @@ FLOORS = (
     "gan.training gan.play",
     "gan.sharing",
     "gan.studio",
-    "train generate evaluate prepare export app",
+    "train generate evaluate prepare export app main",
 )
 """A module imports from lower floors, and within its own room without going round in a circle."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}

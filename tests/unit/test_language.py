@@ -12,11 +12,14 @@ import pytest
 from jinja2.ext import extract_from_ast
 
 from config import LABELS
-from gan import language
+from gan import command_line, language
 from gan.data.cleaning import KINDS
 from gan.data.cleaning_report import CHIPS, PAGE
 from gan.language import catalogue, lang, speaking, text
+from gan.presets import PLANS
 from gan.studio.faces import NAMES
+from gan.watching import run_report
+from gan.watching.curves import PANELS, SPREAD_TITLE
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = "ANIMEGAN_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"
@@ -114,18 +117,31 @@ def test_a_message_is_chinese_if_there_is_chinese_for_it(
 
 
 def messages() -> set[str]:
-    """Every message that goes through `text`: in the code, in the page, and words that are looked up by a variable."""
-    found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", *itertools.chain(*NAMES.values())}
-    page = extract_from_ast(jinja2.Environment().parse(PAGE), ["_"])
-    found |= {message for _, _, message in page if isinstance(message, str)}
+    """Every message that goes through `text`: in the code, in pages, and words that are looked up by a variable.
+
+    The options' errors go through it where they are shown.
+    """
+    found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
+    found |= {panel.title for panel in PANELS.values()} | {plan.expect for plan in PLANS}
+    found |= {f"--{{}}: expected {kind}; got {{!r}}" for kind in command_line.KINDS.values()}
+    for page in (PAGE, run_report.PAGE):
+        said = extract_from_ast(jinja2.Environment().parse(page), ["_"])
+        found |= {message for _, _, message in said if isinstance(message, str)}
     for path in [*ROOT.glob("*.py"), *(ROOT / "gan").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Name(id="text" | "say" | "_"), args=[ast.Constant(value=str(message))]):
+                case (
+                    ast.Call(func=ast.Name(id="text" | "say" | "_"), args=[ast.Constant(value=str(message))])
+                    | ast.Call(func=ast.Attribute(attr="text"), args=[ast.Constant(value=str(message))])
+                ):
+                    found.add(message)
+                case ast.Call(func=ast.Name(id="ConfigError"), args=[ast.Constant(value=str(message)), *_]) if (
+                    path.name in ("config.py", "command_line.py")
+                ):
                     found.add(message)
                 case ast.Call(func=ast.Name(id="Gift"), args=[ast.Constant(value=name), ast.Constant(value=use), *_]):
                     found |= {str(name), str(use)}
-    return found
+    return found - {""}
 
 
 def test_the_catalogue_has_every_message_and_no_other() -> None:

@@ -54,6 +54,15 @@ def test_the_lock_holds_every_requirement_with_digests() -> None:
     assert faults(required(), LOCK.read_text(encoding="utf-8")) == [], f"make it again: {COMMAND}"
 
 
+@pytest.mark.parametrize("page", ["docs/install.md", "docs/install.zh.md"])
+def test_what_mirrors_are_asked_for_is_in_the_lock(page: str) -> None:
+    asked = dict(re.findall(r"(torch\w*)==([\d.]+)", (ROOT / page).read_text(encoding="utf-8")))
+    of_lock = locked(LOCK.read_text(encoding="utf-8"))
+    assert {name: [Version(version)] for name, version in asked.items()} == {
+        name: [version for version, _ in of_lock[name]] for name in ("torch", "torchvision")
+    }
+
+
 def test_the_lock_names_its_command_and_no_address() -> None:
     text = LOCK.read_text(encoding="utf-8")
     assert text.splitlines()[1].strip("# ") == COMMAND

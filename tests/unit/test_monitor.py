@@ -491,6 +491,11 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
     assert lines[0] == "epoch 1/10  15 s left  64 images  64/s  D 2.000  G 0.250  data 0%"
     assert lines[-1].startswith("epoch 10/10  0 s left  2,560 images")
 
+    with closing(opened()) as watch:
+        clock.now += QUIET_SECONDS
+        step(watch, 1, 2.0)
+    assert capsys.readouterr().err.count("\n") == 1  # said as soon as it was known, and not again
+
 
 def test_status_counts_epochs_and_what_is_left(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
