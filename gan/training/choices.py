@@ -145,8 +145,8 @@ def planned(
     spent = time.perf_counter() - since
     if spent > 0.9 * 60 * config.budget:
         raise ConfigError(
-            f"preparing the run took {spent / 60:.2g} of the {config.budget:g} minutes of --budget; the pictures are "
-            "packed now, so run the same command again, which is faster, or give more minutes"
+            f"preparing the run took {spent / 60:.2g} minutes of --budget={config.budget:g}; the pictures are packed "
+            "now, so run the same command again, which is faster, or give more minutes"
         )
     if config.preset != "default" or config.init or config.netg_path or config.netd_path:
         return config
@@ -157,8 +157,9 @@ def planned(
     # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
     counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
     log(
-        f"{config.budget:g} minutes on {describe(machine.device)}: {chosen.rate:.0f} images/s measured; chosen: "
-        f"{machine.precision}, {options or 'the default networks'}; about {chosen.images:,.0f} images"
+        f"{config.budget:g} minute{'' if config.budget == 1 else 's'} on {describe(machine.device)}: "
+        f"{chosen.rate:.0f} images/s measured; chosen: {machine.precision}, {options or 'the default networks'}; "
+        f"about {chosen.images:,.0f} images"
         f"{f'; expect {chosen.plan.expect}' if counted else ''}"
     )
     return chosen.config
