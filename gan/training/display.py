@@ -44,10 +44,9 @@ def opened_outputs(run: Run) -> list[Output]:
 def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     """Return the lines printed at the end of a session: progress, quality, and what to do next."""
     config, folder = run.config, run.folder
-    more = f" {extension(config)}" if state.finished else ""
     lines = [
-        f"{'finished' if more else 'stopped'} at step {state.step}, {state.step * config.batch_size:,} images seen, "
-        f"{monitor.seconds / 60:.1f} minutes of training"
+        f"{'finished' if state.finished else 'stopped'} at step {state.step}, "
+        f"{state.step * config.batch_size:,} images seen, {monitor.seconds / 60:.1f} minutes of training"
     ]
     if monitor.diagnosis is not None:
         lines.append(f"verdict: {monitor.diagnosis.short}: {monitor.diagnosis.text}")
@@ -61,11 +60,17 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     for name, file in (("report:", "report.html"), ("film:", "timelapse.webp")):
         if (folder / file).is_file():
             lines.append(f"{name:8} {folder / file}")
-    word = as_word(folder)
-    lines.append(f"faces:   python generate.py --checkpoint={word}")
-    lines.append(f"measure: python evaluate.py --fake={word}")
-    lines.append(f"go on:   python train.py --resume={word}{more}")
-    return lines
+    return lines + commands(run, state)
+
+
+def commands(run: Run, state: TrainingState) -> list[str]:
+    """Return what the user may run after a session, each command with its purpose."""
+    word, more = as_word(run.folder), f" {extension(run.config)}" if state.finished else ""
+    return [
+        f"faces:   python generate.py --checkpoint={word}",
+        f"measure: python evaluate.py --fake={word}",
+        f"go on:   python train.py --resume={word}{more}",
+    ]
 
 
 def extension(config: TrainConfig) -> str:

@@ -74,7 +74,7 @@ class Monitor:
         self.opened = time.perf_counter()
         self.status, self.parts = "training started; first numbers after 50 steps", tuple[str, ...]()
         self.left = self.shown_at = self.refreshed = 0.0
-        self.said = 0.0
+        self.said, self.said_parts = 0.0, self.parts
         watched = self.log_file is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
@@ -149,7 +149,7 @@ class Monitor:
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.log(f"a {what} took {took / 60:.0f} minutes; the computer probably slept; not counted")
+        self.log(f"a {what} took {duration(took)}; the computer probably slept; not counted")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -243,15 +243,20 @@ class Monitor:
             f"data {100 * row['data_wait']:.0f}%",
         )
         self._refresh()
-        if self.live.disable and self.log_file is not None and time.perf_counter() - self.said >= QUIET_SECONDS:
-            self.said = time.perf_counter()
+        if not self.finishing and time.perf_counter() - self.said >= QUIET_SECONDS:
+            self._say_status()
+
+    def _say_status(self) -> None:
+        """Print the status line, unless it is live or its numbers were printed before."""
+        if self.live.disable and self.log_file is not None and self.parts != self.said_parts:
+            self.said, self.said_parts = time.perf_counter(), self.parts
             self._print(self.status, sys.stderr)
 
     def _refresh(self) -> None:
         """Show the values of the last row, and the time that is left now."""
         if self.parts:
             left = max(0.0, self.left - (time.perf_counter() - self.shown_at))
-            when = "finishing" if self.finishing else f"{duration(left)} left"
+            when = "finishing" if self.finishing or left < 1 else f"{duration(left)} left"
             self.status = "  ".join([self.parts[0], "finished" if self.over else when, *self.parts[1:]])
         self.refreshed = time.perf_counter()
         if not self.live.disable:
@@ -264,6 +269,15 @@ class Monitor:
         """Show that the training is over, and that its last measurement, preview and save are being made."""
         self.finishing = True
         self._refresh()
+
+    def end(self, over: bool, commands: list[str]) -> None:
+        """Tell all outputs that the run is over, or else only stopped, and what the user may run next."""
+        self.over = over
+        if self.run is None:
+            return
+        report = (self.run / "report.html").absolute()
+        for output in self.outputs:
+            output.end(f"{'Finished' if over else 'Stopped'}: all of this is kept in {report}", commands)
 
     def log(self, text: str) -> None:
         """Print a line for the user above the status line."""
@@ -307,9 +321,8 @@ class Monitor:
         """
         path = (self.config.save_path or (self.run or Path()) / "samples") / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
-        classes = f"; rows: {', '.join(rows)}" if rows else ""
         for output in self.outputs:
-            output.picture("samples", f"Samples, always of the same latents, step {step:,}{classes}", grid, step)
+            output.picture("samples", f"Samples, always of the same latents, step {step:,}", grid, step, rows)
         try:
             images.save_picture(grid, path)
         except OSError as error:
@@ -318,10 +331,9 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or print it once more if it is not live, and close the outputs."""
+        """End the status line, or print the last one if it is not live, and close the outputs."""
         self._refresh()
-        if self.live.disable and self.log_file is not None:
-            self._print(self.status, sys.stderr)
+        self._say_status()
         self.live.close()
         self.update_diagnosis(self.row_step)
         for output in self.outputs:
