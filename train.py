@@ -32,7 +32,7 @@ from gan.quality.sampling import BATCH
 from gan.training import ema
 from gan.training.between import epochs_due, evaluate, first_save, make_film, preview, save
 from gan.training.budget import Budget
-from gan.training.display import opened_outputs, summary
+from gan.training.display import commands, opened_outputs, summary
 from gan.training.losses import COMPARING, discriminator_loss, generator_loss
 from gan.training.ranks import joined
 from gan.training.rollback import RollBack
@@ -207,7 +207,7 @@ def run_until_stopped(ready: Ready) -> None:
     try:
         with stop_signals(run.folder, patient=run.ranks.world > 1) as asked, contextlib.closing(monitor):
             train(run, state, ready.batches, monitor, asked, ready.evaluator, ready.probe)
-            monitor.over = state.finished
+            monitor.end(state.finished, commands(run, state))
             if state.finished and run.ranks.first:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:

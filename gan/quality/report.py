@@ -21,6 +21,9 @@ CHINESE = (
 """Fonts that folder names may need, on Linux, Windows and macOS; those installed are used."""
 
 
+COLUMNS = 8  # of pairs
+
+
 def rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield each metric as text: label, value, deviation, floor, better direction."""
     for name, (label, better, decimals, *_) in METRICS.items():
@@ -38,7 +41,7 @@ def save(
         path: path of the PNG file.
         result: the result of `evaluate.py`, as in its JSON file.
         examples: samples (N, S, S, C) uint8.
-        pairs: samples and the faces nearest to them, (M, S, S, C) each; None leaves them out.
+        pairs: samples and the faces nearest to them, (M, S, S, C) each, M a multiple of 8; None leaves them out.
 
     Raises:
         OSError: the file cannot be written.
@@ -54,25 +57,25 @@ def save(
         figure = Figure(dpi=100, layout="constrained")
         _fill(figure, result, examples, pairs)
         with replacing(path) as temporary:
-            figure.savefig(temporary)
+            figure.savefig(temporary, bbox_inches="tight", pad_inches=0.1)
 
 
 def _fill(
     figure: Any, result: Mapping[str, Any], examples: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None
 ) -> None:
     run = result.get("run", [])
-    rows = 2 + (len(run) > 1)
-    figure.set_size_inches(13, 3.6 * rows + (2.6 if pairs else 0))
-    ratios = [1.0] * rows + ([0.6] if pairs else [])
-    cells = figure.add_gridspec(len(ratios), 2, height_ratios=ratios, width_ratios=(1.15, 1))
-    _picture(figure.add_subplot(cells[:2, 0]), images.grid(examples), f"{len(examples)} samples, not chosen")
-    _numbers(figure.add_subplot(cells[:2, 1]), result)
-    if rows > 2:
+    heights = [8.1, 3.2, *([3.0] if len(run) > 1 else []), *([4.1] if pairs else [])]
+    figure.set_size_inches(8, sum(heights))  # narrow enough for a page to show it at its full size
+    cells = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    _picture(figure.add_subplot(cells[0, :]), images.grid(examples), f"{len(examples)} samples, not chosen")
+    _numbers(figure.add_subplot(cells[1, :]), result)
+    if len(run) > 1:
         _curve(figure.add_subplot(cells[2, 0]), run, "damage_x100", result)
         _curve(figure.add_subplot(cells[2, 1]), run, "fd", result)
     if pairs is not None:
-        sheet = images.grid(np.concatenate(pairs), columns=len(pairs[0]))
-        title = "samples, and below each the face nearest to it; on the left those nearest of all"
+        both = np.stack(pairs).reshape(2, -1, COLUMNS, *examples.shape[1:]).swapaxes(0, 1)
+        sheet = images.grid(both.reshape(-1, *examples.shape[1:]), COLUMNS)
+        title = "samples, and below each the face nearest to it; in the first row those nearest of all"
         _picture(figure.add_subplot(cells[-1, :]), sheet, title)
 
 
@@ -91,7 +94,7 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
     )
     table.auto_set_font_size(False)
     table.set_fontsize(11)
-    table.scale(1, 2.9)  # as high as the samples beside it
+    table.scale(1, 1.5)
     lines = [
         f"{result['n']:,} samples of {result['fake']}",
         f"against {result['real']}",
@@ -102,9 +105,9 @@ def _numbers(axes: Any, result: Mapping[str, Any]) -> None:
         ratios = " / ".join(f"{ratio:.2f}" for ratio in found["percentiles"].values())
         copies = ", COPIES" if found["copied"] else ""
         lines.append(f"nearest of {found['faces']:,} {found['what']}: {ratios} of {found['against']}{copies}")
-    below = 0.95 - sum(table[i, 0].get_height() for i in range(len(cells) + 1))
+    below = 0.96 - sum(table[i, 0].get_height() for i in range(len(cells) + 1))
     place = {"ha": "center", "va": "top", "transform": axes.transAxes}
-    axes.text(0.5, below, "\n".join(lines), fontsize=8, linespacing=1.6, wrap=True, parse_math=False, **place)
+    axes.text(0.5, below, "\n".join(lines), fontsize=9, linespacing=1.5, wrap=True, parse_math=False, **place)
 
 
 def _curve(axes: Any, run: list[Mapping[str, float]], name: str, result: Mapping[str, Any]) -> None:

@@ -46,9 +46,8 @@ def opened_outputs(run: Run) -> list[Output]:
 def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     """Return the lines printed at the end of a session: progress, quality, and what to do next."""
     config, folder = run.config, run.folder
-    more = f" {extension(config)}" if state.finished else ""
     ended = text("finished at step {}, {:,} images seen, {:.1f} minutes of training")
-    ended = ended if more else text("stopped at step {}, {:,} images seen, {:.1f} minutes of training")
+    ended = ended if state.finished else text("stopped at step {}, {:,} images seen, {:.1f} minutes of training")
     lines = [ended.format(state.step, state.step * config.batch_size, monitor.seconds / 60)]
     if monitor.diagnosis is not None:
         lines.append(text("verdict: {}: {}").format(monitor.diagnosis.short, monitor.diagnosis.text))
@@ -64,11 +63,17 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
     for line, file in ((text("report:  {}"), "report.html"), (text("film:    {}"), "timelapse.webp")):
         if (folder / file).is_file():
             lines.append(line.format(folder / file))
-    word = as_word(folder)
-    lines.append(text("faces:   {}").format(f"python generate.py --checkpoint={word}"))
-    lines.append(text("measure: {}").format(f"python evaluate.py --fake={word}"))
-    lines.append(text("go on:   {}").format(f"python train.py --resume={word}{more}"))
-    return lines
+    return lines + commands(run, state)
+
+
+def commands(run: Run, state: TrainingState) -> list[str]:
+    """Return what the user may run after a session, each command with its purpose."""
+    word, more = as_word(run.folder), f" {extension(run.config)}" if state.finished else ""
+    return [
+        text("faces:   {}").format(f"python generate.py --checkpoint={word}"),
+        text("measure: {}").format(f"python evaluate.py --fake={word}"),
+        text("go on:   {}").format(f"python train.py --resume={word}{more}"),
+    ]
 
 
 def extension(config: TrainConfig) -> str:

@@ -133,6 +133,11 @@ class Diagnosis:
         """Return whether the user should do something about it."""
         return self.kind in ("collapsed", "won", "lost", "memorised", "oscillating")
 
+    @property
+    def look(self) -> str:
+        """Return how a page shows it: trouble, well, or, as long as nothing is known, early."""
+        return "trouble" if self.trouble else "early" if self.kind == "early" else "well"
+
 
 def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, finished: bool = False) -> Diagnosis:
     """Diagnose the curves of a run on `faces` faces by the first rule that applies, the most serious first.

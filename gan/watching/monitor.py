@@ -77,7 +77,7 @@ class Monitor:
         self.opened = time.perf_counter()
         self.status, self.parts = text("training started; first numbers after 50 steps"), tuple[str, ...]()
         self.left = self.shown_at = self.refreshed = 0.0
-        self.said, self.said_of = 0.0, tuple[str, ...]()
+        self.said, self.said_parts = 0.0, self.parts
         watched = self.log_file is not None and is_watched(sys.stderr)
         self.live = tqdm(desc=self.status, bar_format="{desc}", dynamic_ncols=True, disable=not watched)
         self.rewind(step)
@@ -152,7 +152,7 @@ class Monitor:
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.log(f"a {what} took {took / 60:.0f} minutes; the computer probably slept; not counted")
+        self.log(f"a {what} took {duration(took)}; the computer probably slept; not counted")
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -248,16 +248,20 @@ class Monitor:
             text("data {:.0%}").format(row["data_wait"]),
         )
         self._refresh()
-        quiet = self.live.disable and self.log_file is not None and not self.finishing
-        if quiet and time.perf_counter() - self.said >= QUIET_SECONDS:
-            self.said, self.said_of = time.perf_counter(), self.parts
+        if not self.finishing and time.perf_counter() - self.said >= QUIET_SECONDS:
+            self._say_status()
+
+    def _say_status(self) -> None:
+        """Print the status line, unless it is live or its numbers were printed before."""
+        if self.live.disable and self.log_file is not None and self.parts != self.said_parts:
+            self.said, self.said_parts = time.perf_counter(), self.parts
             self._print(self.status, sys.stderr)
 
     def _refresh(self) -> None:
         """Show the values of the last row, and the time that is left now."""
         if self.parts:
             left = max(0.0, self.left - (time.perf_counter() - self.shown_at))
-            when = text("finishing") if self.finishing else text("{} left").format(duration(left))
+            when = text("finishing") if self.finishing or left < 1 else text("{} left").format(duration(left))
             self.status = "  ".join([self.parts[0], text("finished") if self.over else when, *self.parts[1:]])
         self.refreshed = time.perf_counter()
         if not self.live.disable:
@@ -270,6 +274,16 @@ class Monitor:
         """Show that the training is over, and that its last measurement, preview and save are being made."""
         self.finishing = True
         self._refresh()
+
+    def end(self, over: bool, commands: list[str]) -> None:
+        """Tell all outputs that the run is over, or else only stopped, and what the user may run next."""
+        self.over = over
+        if self.run is None:
+            return
+        report = (self.run / "report.html").absolute()
+        line = text("Finished: all of this is kept in {}") if over else text("Stopped: all of this is kept in {}")
+        for output in self.outputs:
+            output.end(line.format(report), commands)
 
     def log(self, line: str) -> None:
         """Print a line for the user above the status line."""
@@ -314,9 +328,8 @@ class Monitor:
         path = (self.config.save_path or (self.run or Path()) / "samples") / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)
         title = text("Samples, always of the same latents, step {:,}").format(step)
-        title += text("; rows: {}").format(", ".join(rows)) if rows else ""
         for output in self.outputs:
-            output.picture("samples", title, grid, step)
+            output.picture("samples", title, grid, step, rows)
         try:
             images.save_picture(grid, path)
         except OSError as error:
@@ -325,10 +338,9 @@ class Monitor:
         self.previewed = time.perf_counter()
 
     def close(self) -> None:
-        """End the status line, or print its last values if it is not live, and close the outputs."""
+        """End the status line, or print the last one if it is not live, and close the outputs."""
         self._refresh()
-        if self.live.disable and self.log_file is not None and (self.over or self.parts is not self.said_of):
-            self._print(self.status, sys.stderr)
+        self._say_status()
         self.live.close()
         self.update_diagnosis(self.row_step)
         for output in self.outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +22,11 @@ class Output:
 
     def __init__(self) -> None:
         self.curves = Curves()
-        self.pictures: dict[str, tuple[str, np.ndarray]] = {}
+        self.pictures: dict[str, tuple[str, np.ndarray, Sequence[str]]] = {}
         self.spread: tuple[np.ndarray, np.ndarray] | None = None
         self.verdict: Diagnosis | None = None
         self.notices: list[str] = []  # lines for the user
+        self.ended, self.commands = "", list[str]()
         self.lock = threading.Lock()
 
     def row(self, row: Mapping[str, float]) -> list[str]:
@@ -40,10 +41,10 @@ class Output:
         with self.lock:
             self.curves.rewind(step)
 
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
-        """Store a picture (H, W, 3) uint8 of a step in place of the last one of the same name."""
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int, rows: Sequence[str] = ()) -> None:
+        """Store a picture (H, W, 3) uint8 of a step, and what its rows show, in place of the last one of its name."""
         with self.lock:
-            self.pictures[name] = (title, pixels)
+            self.pictures[name] = (title, pixels, rows)
 
     def logits(self, real: np.ndarray, fake: np.ndarray) -> None:
         """Store the discriminator's logits of the last steps, (N,) each."""
@@ -54,6 +55,11 @@ class Output:
         """Store the latest diagnosis of the curves."""
         with self.lock:
             self.verdict = diagnosis
+
+    def end(self, ended: str, commands: list[str]) -> None:
+        """Store how the session has ended, in a sentence, and what the user may run next."""
+        with self.lock:
+            self.ended, self.commands = ended, commands
 
     def close(self) -> list[str]:
         """Display the final state; returns lines for the user."""

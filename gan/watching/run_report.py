@@ -36,15 +36,19 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .
 .well { border-color: #3a9a50; } .trouble { border-color: #d0492b; background: #fdf1ee; }
 .pictures, .curves { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: 0; } figcaption, .quiet { color: #555; font-size: .85rem; }
-.curves figcaption { font-weight: 600; color: #333; }
+.rows { display: grid; grid-template-columns: auto 1fr; gap: .4rem; }
+.rows div { display: grid; grid-auto-rows: minmax(0, 1fr); height: 0; min-height: 100%; }
+.rows span { align-self: center; max-width: 6rem; overflow-wrap: anywhere; font-size: .75rem; line-height: 1; }
+pre { margin: 1rem 0; overflow-x: auto; font-size: .85rem; } .curves figcaption { font-weight: 600; color: #333; }
 .pictures figure { width: 37rem; max-width: 100%; } .curves figure { width: 24.5rem; max-width: 100%; }
 img { width: 100%; }
 table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1.2em 0 0; vertical-align: top; }
 .options { columns: 3 18rem; } tr { break-inside: avoid; }
 </style>
-{% macro figure(content, caption, kind="jpeg") %}
-<figure><figcaption>{{ caption }}</figcaption>
-<img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></figure>
+{% macro figure(content, caption, kind="jpeg", rows=()) %}
+<figure><figcaption>{{ caption }}</figcaption><div{% if rows %} class=rows{% endif %}>
+{% if rows %}<div>{% for row in rows %}<span>{{ row }}</span>{% endfor %}</div>{% endif %}
+<img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></div></figure>
 {% endmacro %}
 <h1>{{ name }}</h1>
 <p class=quiet>{{ measured }}
@@ -54,12 +58,13 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
    .format(("<code>{}</code>"|safe).format(again)) }}
 {% else %}{{ (_("Written {}") if measured else _("Nothing measured yet. {}")).format(now) }}{% endif %}</p>
 {% if verdict %}
-<p class="verdict {{ "trouble" if verdict.trouble else "well" }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
+<p class="verdict {{ verdict.look }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
 {% endif %}
+{% if commands %}<pre>{{ commands|join("\n") }}</pre>{% endif %}
 <div class=pictures>
-{% for title, picture in pictures %}{{ figure(picture, title) }}{% endfor %}
+{% for title, picture, rows in pictures %}{{ figure(picture, title, rows=rows) }}{% endfor %}
 </div>
-<h2>{{ _("Curves") }}</h2><div class=curves>
+{% if drawings %}<h2>{{ _("Curves") }}</h2>{% endif %}<div class=curves>
 {% for title, svg in drawings.items() %}{{ figure(svg, title, "svg+xml") }}{% endfor %}
 </div>
 <h2>{{ _("Options") }}</h2><div class=options>{{ options|safe }}</div>
@@ -114,13 +119,14 @@ class RunReport(Output):
             measured=measured,
             again=f"python train.py --resume={as_word(self.path.parent)}",
             verdict=self.verdict,
-            pictures=[(title, images.encoded(pixels)) for title, pixels in pictures],
+            commands=self.commands,
+            pictures=[(title, images.encoded(pixels), rows) for title, pixels, rows in pictures],
             drawings=self._drawings(),
             options=options_table(self.options),
             base64=base64.b64encode,
         )
 
-    def _over_time(self, training: bool) -> list[tuple[str, np.ndarray]]:
+    def _over_time(self, training: bool) -> list[tuple[str, np.ndarray, tuple[str, ...]]]:
         """Return a picture of the first rows of some grids, stacked, with its title; or an empty list."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
@@ -136,12 +142,12 @@ class RunReport(Output):
         film = self.path.with_name("timelapse.webp")
         more = "" if training or not film.is_file() else text("; as a film: {}").format(film)
         caption = text("On the way: {} latents, from above at steps {}").format(LATENTS, steps) + more
-        return [(caption, np.concatenate(list(rows.values())))]
+        return [(caption, np.concatenate(list(rows.values())), ())]
 
     def _drawings(self) -> dict[str, bytes]:
         drawn = {}
         for panel in PANELS.values():
-            if curves := self.curves.panel(panel):
+            if curves := {label: points for label, points in self.curves.panel(panel).items() if len(points[0]) > 1}:
                 drawn[text(panel.title)] = drawing(panel, curves)
         if self.spread is not None:
             drawn[text(SPREAD_TITLE)] = _drawing(self._draw_spread)

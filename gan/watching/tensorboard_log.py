@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class TensorBoardLog(Output):
         told, self.notices = self.notices, []
         return told
 
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int, rows: Sequence[str] = ()) -> None:
         """Write a picture (H, W, 3) uint8."""
         self._write("add_image", name, pixels, step, dataformats="HWC")
 

@@ -41,10 +41,22 @@ TIMEOUT = 10.0  # maximum seconds to wait for a server's answer
 STARTING = 60.0  # maximum seconds to wait for the start of a server, or of its client
 CLOSING = 6.0  # maximum seconds to wait for the last update
 LARGEST = 64 * 2**20  # maximum bytes of a request to our own server
-WIDTH, HEIGHT = 460, 330  # size of a pane in pixels: three fit side by side on a usual screen
+FAREWELL = 2.5  # maximum seconds for which our server waits for its pages to have received everything
+WIDTH, HEIGHT = 406, 330  # size of a pane in pixels: three fill 1,280 with a scroll bar
 
-OPTIONS_LOOK = {"title": "Options", "width": WIDTH, "height": WIDTH + 30}
-VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 170}
+OPTIONS_LOOK = {"title": "Options", "width": 3 * WIDTH + 20, "height": 240}
+LETTERS = 55  # of a caption in a line of a pane
+VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 190}
+PLOT_LOOK = {
+    "title": "",  # the pane has it
+    "font": {"size": 11},
+    "margin": {"l": 50, "r": 15, "t": 50, "b": 45},
+    "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+}
+STYLE = """
+html { background: #e6eaf0; } .bar div { font: 600 12px/14px sans-serif; } .content .caption { display: none; }
+.navbar-form { display: flow-root; }
+"""  # of our server: a caption is shown once, and on a phone the filter covers no pane
 
 BLANK = np.full((64, 64, 3), 235, np.uint8)  # placeholder for a missing picture
 PALETTE = [tuple(bytes.fromhex(code[1:])) for code in COLOURS]  # red, green, blue
@@ -76,7 +88,8 @@ class Page(Output):
         self.address, self.port, self.env, self.options = address, port_of(address), env, options
         self.server, self.static = server, static
         self.run, self.shared = run, env != run
-        self.pictures = {"samples": ("Samples: none yet", BLANK), "faces": ("Faces it learns from: none yet", BLANK)}
+        self.pictures["samples"] = ("Samples: none yet", BLANK, ())
+        self.pictures["faces"] = ("Faces it learns from: none yet", BLANK, ())
         self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}  # pictures and texts that the server has, by name of the pane
         self.lost = False
@@ -136,24 +149,29 @@ class Page(Output):
             self.server = Server(self.port, self.static)
             self.static = self.static if self.server.wait() else None  # a server that cannot start is left alone
             self.sent.clear()
-        if self.sent and not self._has("options"):
+        if self.sent and not self._has("verdict"):
             self.sent.clear()  # another server has started
         if not self.sent and not self.shared:  # nothing may stay of an earlier run of this name
             self.client.text("", env=self.env)  # only an environment that exists can be emptied
             self.client.close(None, self.env)
         with self.lock:
-            pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict)
-            panels = {name: self.curves.panel(panel) for name, panel in PANELS.items()}
-        for name, (title, pixels) in pictures.items():
-            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 30  # small enough for two pictures side by side
-            self._pane(name, pixels, {"title": title, "jpgquality": 90, "width": WIDTH, "height": height})
+            pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict, self.ended)
+            panels = {name: curves for name, panel in PANELS.items() if (curves := self.curves.panel(panel))}
         self._pane("verdict", verdict, VERDICT_LOOK)
-        self._pane("options", options_table(self.options), OPTIONS_LOOK)
+        for name, (title, pixels, rows) in pictures.items():
+            caption = f"rows: {', '.join(rows)}" if rows else ""
+            height = WIDTH * pixels.shape[0] / pixels.shape[1] + 5 + 20 * -(-len(caption) // LETTERS)
+            look = {"title": title, "caption": caption, "jpgquality": 90, "width": WIDTH, "height": height}
+            self._pane(name, pixels, look)
+        options = f"options after {len(panels) + (spread is not None)}"  # the last; if a pane comes later, a new one is
+        for name in [name for name in self.sent if name.startswith("options") and name != options]:
+            self.client.close(self._window(name, OPTIONS_LOOK)["win"], self.env)
+            del self.sent[name]
         for name, curves in panels.items():
-            if curves:
-                self._curves(name, PANELS[name], curves)
+            self._curves(name, PANELS[name], curves)
         if spread is not None:
             self._histogram(*spread)
+        self._pane(options, f"<div style='columns: 3 18rem'>{options_table(self.options)}</div>", OPTIONS_LOOK)
         if self.closing:
             self.client.save([self.env])
 
@@ -206,17 +224,19 @@ class Page(Output):
 def curve_look(title: str, x: str, y: str, legend: list[str], points: int) -> dict[str, Any]:
     """Return the plot options for curves of so many points; without a `linecolor` they get plotly's colours."""
     look: dict[str, Any] = {"title": title, "xlabel": x, "ylabel": y, "legend": legend, "showlegend": True}
-    return look | {"width": WIDTH, "height": HEIGHT, "markers": points < 3, "markersize": 5}
+    look |= {"width": WIDTH, "height": HEIGHT, "markers": points < 3, "markersize": 5}
+    return look | {"layoutopts": {"plotly": PLOT_LOOK}}
 
 
-def verdict_text(diagnosis: Diagnosis | None) -> str:
-    """Format a diagnosis as HTML."""
-    if diagnosis is None:
-        return "Too early to say."
-    edge = "#d0492b" if diagnosis.trouble else "#3a9a50"
+def verdict_text(diagnosis: Diagnosis | None, ended: str = "") -> str:
+    """Format a diagnosis as HTML, below how the session has ended, if it has."""
+    edge = {"trouble": "#d0492b", "well": "#3a9a50"}.get(diagnosis.look if diagnosis else "", "#888")
+    short, text = (diagnosis.short, diagnosis.text) if diagnosis else ("too early to say", "the training begins.")
     return (
-        f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px'>"
-        f"<b>{html.escape(diagnosis.short)}</b><br>{html.escape(diagnosis.text)}</div>"
+        f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px; "
+        f"overflow-wrap: anywhere'>"
+        f"{f'<p><b>{html.escape(ended)}</b></p>' if ended else ''}"
+        f"<b>{html.escape(short)}</b><br>{html.escape(text)}</div>"
     )
 
 
@@ -282,11 +302,11 @@ class Server:
 
 
 def serve(port: int, static: Path) -> None:
-    """Run a visdom server in this process until standard input is closed."""
+    """Run a visdom server in this process until shortly after standard input is closed."""
     sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]  # visdom would import it needlessly
+    from tornado.ioloop import IOLoop
     from visdom.server import app, run_server
 
-    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
     app.tornado_settings.update(static_path=str(static), template_path=str(static), autoreload=False)
     environments = visdom_assets.folder().with_name("visdom-environments")
     environments.mkdir(parents=True, exist_ok=True)
@@ -297,8 +317,24 @@ def serve(port: int, static: Path) -> None:
                 whole = file.read() == b"}}"
             if not whole:  # cut short by a crash; it would fail each update of that page
                 path.unlink()
-    run_server.Application = guarded(app.Application)  # pyright: ignore[reportPrivateImportUsage]
+
+    def opened(**options: Any) -> Any:
+        application = guarded(app.Application)(**options)
+        threading.Thread(target=end, args=(application, IOLoop.current()), daemon=True).start()
+        return application
+
+    run_server.Application = opened  # pyright: ignore[reportPrivateImportUsage]
     run_server.start_server(port=port, base_url="", env_path=str(environments), bind_local=True)
+
+
+def end(application: Any, loop: Any) -> None:
+    """Wait until standard input is closed, then end this process once its pages have received everything."""
+    sys.stdin.buffer.read()
+    loop.add_callback(lambda: [page.close() for page in [*application.subs.values()]])
+    until = time.monotonic() + FAREWELL
+    while application.subs and time.monotonic() < until:  # a page answers that it is closed after all it was sent
+        time.sleep(0.02)
+    os._exit(0)
 
 
 def guarded(application: Any) -> Any:
@@ -320,6 +356,7 @@ def guarded(application: Any) -> Any:
     class Guarded(application):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
+            self.user_settings["user_css"] += STYLE
             self.settings.update(debug=False, serve_traceback=False)  # tracebacks would reveal the machine to anyone
 
         def load_state(self) -> Environments:

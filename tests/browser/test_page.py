@@ -102,6 +102,19 @@ def look(browser: Browser, server: Server, env: str) -> dict[str, dict[str, Any]
     return {pane["title"]: pane for pane in panes}
 
 
+def corners(browser: Browser, server: Server, env: str, width: int) -> tuple[list[str], float, float]:
+    """Return the panes' titles, the first at the top left, the right edge of all, and how far the bar covers them."""
+    page: Page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(f"http://127.0.0.1:{server.port}/env/{env}")
+    page.wait_for_function("n => document.querySelectorAll('.window').length >= n", arg=4 + len(CURVES))
+    page.wait_for_timeout(1500)  # panes glide to their places
+    panes = sorted(page.evaluate(LOOK), key=lambda pane: pane["place"][::-1])
+    edges = page.evaluate("[...document.querySelectorAll('.window')].map(w => w.getBoundingClientRect().right)")
+    bar = page.evaluate("document.querySelector('[data-cy=filter]').getBoundingClientRect().bottom")
+    page.close()
+    return [pane["title"] for pane in panes], max(edges), bar - panes[0]["place"][1]
+
+
 def check(panes: dict[str, dict[str, Any]], step: int) -> None:
     """Every pane is there, filled, and has a place of its own."""
     samples = f"Samples, always of the same latents, step {step}"
@@ -124,6 +137,11 @@ def test_each_run_has_a_page_where_every_pane_is_drawn_and_stays_so_when_the_ser
     train("--run=two", "--max_epoch=8", "--seed=12")
     first = look(browser, server, "one")
     check(first, 29)
+    for width in (1280, 390):
+        titles, right, covered = corners(browser, server, "one", width)
+        assert (titles[0], titles[-1]) == ("How it is going", "Options")
+        assert width - 40 < right <= width
+        assert covered < 0
     other = look(browser, server, "two")
     check(other, 38)
     assert re.search(r"seed\s+0", first["Options"]["text"])

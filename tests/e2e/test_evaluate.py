@@ -80,7 +80,9 @@ def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
     for label, *_ in METRICS.values():
         assert label in result.stdout
     with Image.open(folders / "evaluation.png") as picture:
-        assert picture.width > 1000
+        assert 750 < picture.width < 900  # a page shows it at its full size
+        dark = np.asarray(picture.convert("L")) < 250
+    assert all(edge.any() for edge in (dark[:20], dark[-20:], dark[:, :20], dark[:, -20:]))  # no white margin
     assert not list(folders.glob(".*evaluation*"))
 
 

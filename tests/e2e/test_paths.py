@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gan.play.studio import Studio
 
 import app
 import evaluate
@@ -24,6 +23,7 @@ from config import TrainConfig
 from gan import device
 from gan.command_line import command_line, types_of
 from gan.data.cleaning import PrepareConfig
+from gan.studio.faces import Studio
 
 BOOK = Path(__file__).resolve().parents[1] / "formats/book-200/netg.pth"
 SMALL = "--nogpu --noprojected --image_size=32 --ngf=4 --ndf=4 --batch_size=4 --precision=fp32 --max_epoch=1"

@@ -110,7 +110,7 @@ def test_a_server_killed_and_started_again_twice_changes_nothing_and_gets_it_all
     for part in ("generator", "discriminator", "ema"):
         assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
     assert one["step"] == other["step"] > step
-    assert {"faces", "options", "logits", "penalties", "speed", "data_wait"} <= shown.keys()
+    assert {"faces", "logits", "penalties", "speed", "data_wait"} <= shown.keys()
 
 
 @pytest.mark.parametrize("ending", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), KILL])

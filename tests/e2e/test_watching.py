@@ -47,6 +47,7 @@ def test_a_run_that_has_collapsed_says_so_and_leaves_a_report_and_a_film(
     report = (tmp_path / run / "report.html").read_text(encoding="utf-8")
     assert "<b>the generator has collapsed</b>" in report
     assert "timelapse.webp" in report
+    assert f"go on:   python train.py --resume={run} --max_epoch=65" in report
     assert report.count("<figure>") >= 9
     with Image.open(tmp_path / run / "timelapse.webp") as film:
         assert getattr(film, "n_frames", 1) == len(list((tmp_path / run / "samples").iterdir()))

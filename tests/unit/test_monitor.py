@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -276,7 +276,7 @@ class Shown(Output):
     def rewind(self, step: int) -> None:
         self.rewinds.append(step)
 
-    def picture(self, name: str, title: str, pixels: np.ndarray, step: int) -> None:
+    def picture(self, name: str, title: str, pixels: np.ndarray, step: int, rows: Sequence[str] = ()) -> None:
         self.grids.append((f"{name}: {title}", pixels.shape))
 
     def diagnosis(self, diagnosis: Diagnosis, step: int) -> None:
@@ -489,7 +489,28 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
     assert "\x1b" not in err
     assert len(lines) == 3 if QUIET_SECONDS == 30 else len(lines) > 1  # at 1 s, at 31 s, at the end
     assert lines[0] == "epoch 1/10  15 s left  64 images  64/s  D 2.000  G 0.250  data 0%"
-    assert lines[-1].startswith("epoch 10/10  0 s left  2,560 images")
+    assert lines[-1].startswith("epoch 10/10  finishing  2,560 images")
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_the_last_line_of_a_file_is_written_once(
+    opened: Opening, clock: Clock, capsys: pytest.CaptureFixture[str], over: bool
+) -> None:
+    shown = Shown()
+    with closing(opened(outputs=[shown])) as watch:
+        for number in (1, 2):
+            clock.now += QUIET_SECONDS
+            if over and number == 2:
+                watch.finish()
+            step(watch, number)
+        watch.end(over, ["go on"])
+        clock.now += 2.0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[2] for line in lines] == ["64 images", "128 images"]
+    assert ("finished" in lines[-1]) == over
+    assert shown.ended.startswith("Finished: " if over else "Stopped: ")
+    assert shown.ended.endswith(f"{watch.run}{os.sep}report.html")
+    assert shown.commands == ["go on"]
 
     with closing(opened()) as watch:
         clock.now += QUIET_SECONDS

@@ -319,7 +319,7 @@ def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
 
 
 def test_a_budget_that_preparing_has_used_up_is_said_before_anything_is_trained() -> None:
-    said = "^preparing the run took 0.97 of the 1 minutes of --budget; .* run the same command again, which is faster"
+    said = "^preparing the run took 0.97 minutes of --budget=1; .* run the same command again, which is faster"
     for preset in ("default", "book"):
         config = dataclasses.replace(SMALL, preset=preset, budget=1)
         with pytest.raises(ConfigError, match=said):

@@ -32,12 +32,15 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     for step in (50, 100, 150):
         report.row(row(step, fd=30.0, variety=0.9, data_wait=0.01))
         images.save_picture(images.grid(FACES), tmp_path / "samples" / f"step-{step:08d}.png")
+    report.row({"step": 150, "images_seen": 9600, "seconds": 75, "seen_logit": 1.0, "drift": 0.5})  # points, no curves
     report.picture("samples", "Samples of step 150", images.grid(FACES), 150)
     report.logits(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))
     report.diagnosis(Diagnosis("won", "D & it", "do <this>."), 150)
+    report.end("Finished", ["faces:   python generate.py --checkpoint=x", "go on:   python <>"])
     report.close()
 
     html = page(tmp_path)
+    assert "<pre>faces:   python generate.py --checkpoint=x\ngo on:   python &lt;&gt;</pre>" in html
     assert not re.search(r"(src|href)=.(?!data:)", html.replace('src="data:', ""))
     assert "<b>D &amp; it</b><br>do &lt;this&gt;." in html
     assert "verdict trouble" in html
@@ -56,6 +59,23 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     assert "&lt;b&gt;" in html
     assert "1.2 minutes of training, 9,600 images seen" in html
     assert "refresh" not in html
+
+
+def test_rows_are_named_and_nothing_is_well_before_anything_is_known(tmp_path: Path) -> None:
+    report = opened(tmp_path)
+    report.picture("samples", "Samples", images.grid(FACES), 50, ["blond", "<red>"])
+    report.diagnosis(Diagnosis("early", "too early", "wait."), 50)
+    report.row(row(50))
+    report.close()
+    html = page(tmp_path)
+    assert "<div><span>blond</span><span>&lt;red&gt;</span></div>" in html
+    assert 'class="verdict early"' in html
+    assert "svg+xml" not in html
+    assert "<h2>Curves" not in html
+    assert "<pre>" not in html
+    report.diagnosis(Diagnosis("balanced", "well so far", "go on."), 50)
+    report.close()
+    assert 'class="verdict well"' in page(tmp_path)
 
 
 def test_while_it_trains_the_page_is_rewritten_as_often_as_it_may(

@@ -360,7 +360,7 @@ def test_a_page_begins_with_the_samples_of_before(tmp_path: Path) -> None:
         save_picture(np.full((8, 16, 3), shade, np.uint8), samples / f"step-{step:08d}.png")
     (samples / "step-00002000 (copy).png").touch()
     (report,) = display.opened_outputs(run)
-    title, grid = report.pictures["samples"]
+    title, grid, _ = report.pictures["samples"]
     assert title == "Samples of step 1,000, before the run was resumed"
     assert (grid == 200).all()
     (samples / "step-00003000.png").write_bytes(b"cut short")

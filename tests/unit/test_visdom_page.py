@@ -22,7 +22,7 @@ from machine import free_port
 
 from gan import npm
 from gan.watching import visdom_assets, visdom_page
-from gan.watching.health import Diagnosis
+from gan.watching.health import Diagnosis, Kind
 from gan.watching.visdom_page import Page, Server
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -100,7 +100,7 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
 
     shown = panes(server.port)
     assert [name for name, _ in sorted(shown.items(), key=lambda pane: pane[1]["i"])] == [
-        "samples", "faces", "verdict", "options", "losses", "logits", "penalties", "speed", "data_wait",
+        "verdict", "samples", "faces", "losses", "logits", "penalties", "speed", "data_wait", "options after 5",
     ]  # fmt: skip
     logits = shown["logits"]["content"]
     assert [curve["name"] for curve in logits["data"]] == ["real, raw", "fake, raw", "real", "fake"]
@@ -110,7 +110,7 @@ def test_the_page_is_whole(server: Server, quick: None) -> None:
     assert logits["layout"]["yaxis"]["title"] == "mean logit"
     assert shown["data_wait"]["content"]["data"][0]["y"] == [25.0] * 3
     assert shown["samples"]["content"]["src"].startswith("data:image/jpeg;base64,")
-    assert "0.0003" in shown["options"]["content"]
+    assert "0.0003" in shown["options after 5"]["content"]
     assert all(pane["title"] for pane in shown.values())
 
 
@@ -128,6 +128,61 @@ def test_the_page_shows_what_the_curves_mean_and_how_logits_are_spread(server: S
     assert real["fill"] == "tozeroy"
 
 
+def test_options_stay_last_and_rows_are_named_below_their_picture(server: Server, quick: None) -> None:
+    page = Page(f"http://127.0.0.1:{server.port}", "order", "order", {})
+    page.row(row(50))
+    wait_for(lambda: "options after 1" in panes(server.port, "order"))
+    page.picture("samples", "Samples", PICTURE, 50, ["blond", "red"])
+    page.row(row(100, fd=30.0))
+    page.close()
+
+    shown = panes(server.port, "order")
+    assert [*shown][-1] == "options after 2"
+    assert "options after 1" not in shown
+    assert shown["samples"]["content"]["caption"] == "rows: blond, red"
+    assert shown["samples"]["title"] == "Samples"
+
+
+@pytest.mark.parametrize(
+    ("kind", "colour"), [(None, "#888"), ("early", "#888"), ("balanced", "#3a9a50"), ("won", "#d0492b")]
+)
+def test_how_it_ended_stands_above_the_verdict_whose_colour_is_neutral_at_first(kind: Kind | None, colour: str) -> None:
+    diagnosis = kind and Diagnosis(kind, "short", "text")
+    text = visdom_page.verdict_text(diagnosis, "Finished: <all> of this")
+    assert colour in text
+    assert "<b>Finished: &lt;all&gt; of this</b>" in text
+    assert "<p>" not in visdom_page.verdict_text(diagnosis)
+
+
+def test_our_server_stays_until_a_busy_page_has_been_told_the_end(mortal: Server, quick: None) -> None:
+    browser = socket.socket()
+    browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # it reads nothing before it has time
+    browser.connect(("127.0.0.1", mortal.port))
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    asked = f"GET /socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n"
+    browser.sendall(asked.encode())
+    assert browser.recv(12) == b"HTTP/1.1 101"
+    page = Page(f"http://127.0.0.1:{mortal.port}", "main", "main", {}, mortal, OWN)
+    page.picture("samples", "Samples", np.random.default_rng(0).integers(0, 256, (2500, 2500, 3), np.uint8), 50)
+    wait_for(lambda: "samples" in page.sent and page.sent["samples"] is not visdom_page.BLANK)
+    told = bytearray()
+
+    def read() -> None:
+        time.sleep(0.3)
+        with browser:
+            while b"Finished: all" not in told[-100_000:] and (more := browser.recv(2**20)):
+                told.extend(more)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    page.end("Finished: all of this is kept", [])
+    page.close()
+    reader.join()
+
+    assert b"Finished: all of this is kept" in told
+    assert not visdom_page.is_taken(mortal.port)
+
+
 def test_runs_in_one_environment_have_panes_of_their_own(server: Server, quick: None) -> None:
     pages = {run: Page(f"http://127.0.0.1:{server.port}", "both", run, {"run": run}) for run in ("one", "two")}
     for run, page in pages.items():
@@ -139,7 +194,7 @@ def test_runs_in_one_environment_have_panes_of_their_own(server: Server, quick: 
     shown = panes(server.port, "both")
     quality = {run: shown[f"{run} quality"]["content"]["data"][0]["y"] for run in pages}
     assert quality == {"one": [30, 20], "two": [30, 25]}
-    assert {"one samples", "two samples", "one losses", "one verdict", "two options"} <= shown.keys()
+    assert {"one samples", "two samples", "one losses", "one verdict", "two options after 4"} <= shown.keys()
     assert shown["one losses"]["title"] == "one: Losses"
     assert "losses" not in shown
 
@@ -155,7 +210,7 @@ def test_what_an_earlier_run_of_the_name_has_left_behind_is_removed(server: Serv
     page = Page(f"http://127.0.0.1:{server.port}", "again", "again", {})
     page.row(row(50))
     page.close()
-    assert panes(server.port, "again").keys() == {"samples", "faces", "verdict", "options", "losses"}
+    assert panes(server.port, "again").keys() == {"samples", "faces", "verdict", "options after 1", "losses"}
 
 
 def test_a_page_that_was_saved_in_part_begins_anew(cache: Path, quick: None) -> None:
@@ -182,14 +237,14 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(cache: Path, qu
     page = Page(f"http://127.0.0.1:{server.port}", "run", "run", {"lr1": 0.0003})
     page.picture("samples", "Samples", PICTURE, 50)
     told = page.row(row(50))
-    wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
+    wait_for(lambda: {"samples", "verdict", "losses"} <= panes(server.port).keys())
     server.process.kill()
     server.close()
     told += page.row(row(100))
     wait_for(lambda: page.lost)
     server = Server(server.port, OWN)
     assert server.wait()
-    wait_for(lambda: {"samples", "options", "losses"} <= panes(server.port).keys())
+    wait_for(lambda: {"samples", "verdict", "losses"} <= panes(server.port).keys())
     wait_for(lambda: not page.lost)
     told += page.row(row(150))
     page.close()
@@ -261,7 +316,7 @@ def test_a_server_that_hangs_makes_nobody_wait(mortal: Server, quick: None, monk
     def shown_last() -> float:
         return panes(server.port).get("losses", {}).get("content", {}).get("data", [{}])[0].get("x", [0])[-1]
 
-    wait_for(lambda: "options" in panes(server.port))
+    wait_for(lambda: "verdict" in panes(server.port))
     os.kill(server.process.pid, signal.SIGSTOP)
     slowest = 0.0
     for step in range(1, 200):
@@ -294,7 +349,7 @@ def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pyt
     for i in range(500):
         page.picture("samples", f"Samples {i}", PICTURE, 50)
 
-    assert [title for title, _ in page.pictures.values()][:1] == ["Samples 499"]
+    assert [title for title, *_ in page.pictures.values()][:1] == ["Samples 499"]
     assert len(page.pictures) == 2
     page.close()
 
