@@ -66,7 +66,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     small: dict[str, Any] = {**still, "show_label": False, "container": False, "elem_classes": "end", "height": 52}
 
     gr.HTML(say("Click a face to play with it."), elem_classes="lead", padding=False)
-    with gr.Row(elem_id="bar", equal_height=True):
+    with gr.Row(elem_id="bar"):
         # Custom values are allowed because the list grows while the page is open; the studio checks names.
         generator = gr.Dropdown(
             studio.names(), value=first, label=say("Generator"), elem_id="generator", allow_custom_value=True
@@ -151,12 +151,12 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         hint = gr.HTML(say("Pin faces to mix them, or to make a film of them."), elem_id="hint", elem_classes="lead")
         with gr.Column(visible=False, elem_id="pinned") as pinned:
             pins = gr.Gallery(label=say("Pinned faces"), elem_id="pins", columns=PINS, height="auto", **hung)
-            with gr.Row(equal_height=True, elem_id="verbs"):
+            with gr.Row(elem_id="verbs"):
                 total = gr.Textbox(
                     "1 + 2", label=say("Mix them, by their places"), max_length=200, elem_id="sum", min_width=120
                 )
                 mix = gr.Button(say("Mix"), elem_id="mix", interactive=False, min_width=80)
-                seconds = slider(1, 20, 6, 1, label=say("Seconds of film"), elem_id="seconds", min_width=140)
+                seconds = slider(1, 20, 6, 1, label=say("Seconds of film"), elem_id="seconds", min_width=180)
                 of = gr.Dropdown(FILMS, value=FILMS[0], label=say("Format"), elem_id="format", min_width=100)
                 suffix = choice(FILMS, of)
                 film_it = gr.Button(say("Make a film"), elem_id="morph", interactive=False, min_width=110)
