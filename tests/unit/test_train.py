@@ -308,7 +308,7 @@ def test_minutes_that_the_computer_slept_do_not_count(
         train.train(run, state, Sleeps(pack, np.arange(18), 4, 0, CPU), monitor, lambda: False)
         assert state.step == 9  # else the budget had ended it
         assert monitor.seconds < 60
-    assert "a step took 5 minutes" in capsys.readouterr().out
+    assert "a step took 5 min;" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("every_row")
@@ -399,7 +399,7 @@ def test_a_measurement_in_which_the_computer_slept_does_not_count(
             run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False, cast(Evaluator, evaluator)
         )
         assert monitor.seconds < 400
-    assert "a measurement took 8 minutes" in capsys.readouterr().out
+    assert "a measurement took 8 min;" in capsys.readouterr().out
     assert evaluator.seconds < 100  # the next one is not put off for it
 
 
