@@ -369,7 +369,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     [
         ("--fake=nowhere", "--fake also takes a checkpoint"),
         ("--fake=nothing.pt", "nothing.pt: no such checkpoint"),
-        (f"--fake={300 * 'a'}", "cannot be read"),
+        (f"--fake={300 * 'a'}", "--fake: File name too long; give another path"),
         ("--fake=few --real=faces --image_size=32", "20 pictures in few"),
         ("--fake=few", "20 pictures in few"),
         ("--fake=others --real=few --image_size=32", "20 different real faces in few"),
