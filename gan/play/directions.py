@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -257,11 +258,21 @@ def of(
     Raises:
         CheckpointError: a file that comes with the program is missing or damaged.
     """
-    if DIRECTIONS.is_file():
-        content = checkpoint.load(DIRECTIONS, required=("generator", "sliders", "colours"))
-        if content["generator"] == sampler.digest:
-            return Directions(content["sliders"], content["colours"], classifier or colours.load(sampler.device))
+    if content := stored(sampler):
+        return Directions(content["sliders"], content["colours"], classifier or colours.load(sampler.device))
     return find(sampler, progress, classifier)
+
+
+def stored(sampler: Sampler) -> dict[str, Any]:
+    """Return the content of the file of directions if it is of this generator; else an empty dictionary.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    if not DIRECTIONS.is_file():
+        return {}
+    content = checkpoint.load(DIRECTIONS, required=("generator", "sliders", "colours"))
+    return content if content["generator"] == sampler.digest else {}
 
 
 def find(

@@ -175,8 +175,13 @@ class Studio:
         latent = self.directions(sampler).change(of_classes, draw, change)
         return Face(face.generator, sampler, latent, None, face.std)
 
-    def ends(self, face: Face) -> np.ndarray:
-        """Return the face at both ends of each slider, one after the other: pixels (2 * sliders, S, S, C)."""
+    def ends(self, face: Face) -> np.ndarray | None:
+        """Return the face at both ends of each slider, one after the other: pixels (2 * sliders, S, S, C).
+
+        None while the directions of its generator are not known; a slider that is moved finds them, in a while.
+        """
+        if face.sampler.digest not in self.found and not directions.stored(face.sampler):
+            return None
         found = self.directions(face.sampler)
         ends = [found.move(face.latent, {slider: share}) for slider in SLIDERS for share in (-1.0, 1.0)]
         return self.pixels([dataclasses.replace(face, latent=latent) for latent in ends], quick=True)

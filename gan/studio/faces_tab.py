@@ -78,6 +78,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         classes = gr.Dropdown(
             class_names(studio, first),
             multiselect=True,
+            allow_custom_value=True,  # gradio would raise an error, in words of its own
             label=say("Only these"),
             elem_id="classes",
             visible=bool(class_names(studio, first)),
@@ -206,10 +207,11 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
 
     def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
         """Choose a face: reset the controls, and return the new values of the components in `chosen`."""
-        shown = files([*studio.large([one], quick=True), *studio.ends(one)], folder)
+        large, ends_of = files(studio.large([one], quick=True), folder), studio.ends(one)
+        thumbs = [None for _ in ends] if ends_of is None else files(list(ends_of), folder)
         plain = [0 for _ in sliders] + [AS_IS for _ in colours]
         now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
-        return *shown, *plain, studio.command(one, *(options or one.words))
+        return *large, *thumbs, *plain, studio.command(one, *(options or one.words))
 
     def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
         return begun(now, clicked(now.wall, event))
@@ -323,7 +325,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def last(event: Any) -> Any:
         return lambda *words, **more: event(*words, trigger_mode="always_last", **more)
 
-    for event in (draw.click, last(classes.input), last(std.release), last(best.input), loaded):
+    for event in (draw.click, last(classes.change), last(std.release), last(best.input), loaded):
         drawing(event)
     long(further.click, on_next, asked, [seed, wall, *chosen], of_wall, stop_wall, **answers.quick)
     on(generator.focus, names, [], [generator], of_wall, show_progress="hidden")
