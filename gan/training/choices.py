@@ -151,8 +151,8 @@ def planned(
     spent = time.perf_counter() - since
     if spent > 0.9 * 60 * config.budget:
         line = text(
-            "preparing the run took {:.2g} of the {:g} minutes of --budget; the pictures are packed now, so run the "
-            "same command again, which is faster, or give more minutes"
+            "preparing the run took {:.2g} minutes of --budget={:g}; the pictures are packed now, so run the same "
+            "command again, which is faster, or give more minutes"
         )
         raise ConfigError(line.format(spent / 60, config.budget))
     if config.preset != "default" or config.init or config.netg_path or config.netd_path:

@@ -628,7 +628,7 @@ def posted(address: str, number: int, session: str, data: list[object], event: o
     return "done" if '"success":true' in said else "refused"
 
 
-@pytest.mark.parametrize("work", ["search", "film"])
+@pytest.mark.parametrize("work", [pytest.param("search", marks=pytest.mark.torture), "film"])
 def test_it_ends_at_once_while_it_works(
     browser: Browser,
     tmp_path_factory: pytest.TempPathFactory,

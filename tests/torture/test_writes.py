@@ -112,7 +112,7 @@ def check_kill(tmp_path: Path, program: Program, step: int, *words: str) -> None
         assert contents(left / "old") == old
     else:
         assert contents(tmp_path / "faces") in (old, new), f"killed before step {step}"
-    assert program(0, *PREPARE, "--min_size=4096", *words).returncode == 0  # whatever the next call is, it goes on
+    assert program(0, *PREPARE, "--min_size=4096", *words).returncode == 2  # even one that keeps none goes on
     again = program(0, *PREPARE, *words)
     assert again.returncode == 0, again.stderr
     assert contents(tmp_path / "faces") == new, f"killed before step {step}"

@@ -981,10 +981,9 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
         process.send_signal(number)
     _, errors = process.communicate(timeout=120)  # to decode them all takes minutes
     wait_for(lambda: not processes_in(tmp_path))
-    assert process.returncode == -number
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
     if number == signal.SIGINT:
-        assert errors.count("Traceback") == 1
-        assert errors.splitlines()[-1] == "KeyboardInterrupt"
+        assert errors == "interrupted\n"
         assert not list(packs.iterdir())
     else:
         assert not list(packs.glob("*/pack.json"))
