@@ -153,7 +153,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
 
     def on_tick(now: Session, name: str | None, when: float) -> tuple[Any, ...]:
         if not name or name not in runs.names():
-            return (*[gr.skip()] * 7,)
+            return (*[gr.skip()] * 8,)
         state = runs.state(name)
         place = round(within(when, 0, 100, 100) / 100 * (len(state.grids) - 1))
         shown = state.grids[place] if state.grids else None
@@ -168,11 +168,11 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         if (name, curves_now) != (before[0], before[2]):
             drawn = shown_curves(state.curves)
         if watched == before:
-            return (*[gr.skip()] * 7,)
+            return (*[gr.skip()] * 8,)
         able = [state.training and not state.stopping, not state.training, state.images > 0 or bool(state.grids)]
         buttons = [gr.update(interactive=one) for one in able]
         many = gr.update(visible=len(state.grids) > 1)
-        return told(state), *buttons, picture, many, drawn
+        return told(state), *buttons, picture, many, drawn, gr.skip()  # the note of a button stays
 
     on, quiet = answers.on, {"show_progress": "hidden"}
     made = [ready, report, minutes, init, start]

@@ -815,7 +815,7 @@ def test_a_page_alone_trains_a_generator_and_neither_its_end_nor_the_studios_los
             (run / STOP).touch()
         for studio in studios:
             studio.kill()
-            studio.wait()
+            studio.communicate()
         while is_training(run):
             time.sleep(0.5)
 

@@ -79,7 +79,7 @@ def test_a_run_that_any_process_trains_is_known_and_can_be_asked_to_stop(run: Pa
         assert runs.state("mine").stopping
     assert not runs.state("mine").training
     with run_lock(run), stop_signals(run) as asked:
-        assert not asked()  # the last wish is not this session's
+        assert not asked()  # that was asked of the training before
 
 
 def test_looking_at_a_run_keeps_nobody_from_training_it(run: Path) -> None:
