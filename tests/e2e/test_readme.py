@@ -107,8 +107,8 @@ def test_the_commands_that_generate_run_as_written(
     searched = itertools.chain([260], itertools.repeat(65))  # one of more faces than are searched unless asked for
     for words in sorted({tuple(words) for words in released}):
         fewer = {"1000": "100"}  # for time
-        if any(word.startswith("--change=") for word in words):
-            fewer["16"] = "2"
+        if any(word.startswith(("--change=", "--enlarge=")) for word in words):
+            fewer |= {"16": "2", "64": "4"}
         words = [fewer.get(word, word) for word in words]
         words = [re.sub(r"=\d+$", f"={next(searched)}", w) if w.startswith("--gen_search_num=") else w for w in words]
         result = run_here(*words)

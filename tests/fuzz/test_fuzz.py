@@ -16,7 +16,7 @@ from machine import little_memory
 from targets import TARGETS, PlantedError, Target
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
-INPUTS = 800  # a target; a number and no time: a fast machine must read no others than a slow one
+INPUTS = 400  # a target; a number and no time: a fast machine must read no others than a slow one
 PLANTED = 100_000  # at most, until a planted crash is found
 SECONDS = 10  # of the processor, that an input may take
 MEMORY = 2**30  # bytes that reading may add at its peak

@@ -880,7 +880,7 @@ assert "torch" not in sys.modules and sys.modules["__main__"].__file__
 def test_memory_does_not_grow_with_the_pixels(tmp_path: Path) -> None:
     data = put(tmp_path / "data", "0.png")
     for i in range(1, 2000):
-        (data / f"{i}.png").symlink_to(data / "0.png")
+        (data / f"{i}.png").symlink_to("0.png")
     code = f"""
 import sys, pathlib, resource; sys.path.insert(0, {str(ROOT)!r})
 from gan.data import faces
@@ -963,7 +963,7 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
     data.mkdir()
     Image.new("RGB", (2000, 2000), "red").save(data / "0.png", compress_level=1)  # slow to decode
     for i in range(1, 4000):
-        (data / f"{i}.png").symlink_to(data / "0.png")
+        (data / f"{i}.png").symlink_to("0.png")
     process = subprocess.Popen(
         pack_command(data, packs, options="2"),
         cwd=tmp_path,
