@@ -100,13 +100,13 @@ def train(
             monitor.finish()
         metrics = {} if stopping() else evaluate(run, state, evaluator, monitor)
         late = ranks.first and time.monotonic() - saved > SAVE_SECONDS
-        agreed = ranks.all_reduce_max(state.finished, stopping(), late, bool(metrics))
-        state.finished, stopped, late, evaluated = map(bool, agreed)
+        agreed = ranks.all_reduce_max(state.finished, stopping(), late, bool(metrics), monitor.row_overdue())
+        state.finished, stopped, late, evaluated, overdue = map(bool, agreed)
         ending, numbered = state.finished or stopped, epochs_due(batches, state.step, config.save_every)
         saving = ending or numbered or late
         if ranks.first and ending and state.is_finite():  # before the last row, which includes the probe's results
             preview(run, state, monitor, probe)
-        if saving or evaluated or due(state.step, LOG_EVERY):
+        if saving or evaluated or overdue or due(state.step, LOG_EVERY):
             healthy = monitor.row(state.step, batch_size * state.step, {**ranks.means(monitor.means()), **metrics})
             if roll_back.back_if(not healthy or (saving and not state.is_finite())):
                 continue

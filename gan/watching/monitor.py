@@ -36,6 +36,7 @@ LOGIT_STEPS = 16  # number of steps in the histogram of the discriminator's logi
 DIAGNOSIS_SECONDS = 10.0  # minimum interval between diagnoses of the curves
 SAID_SECONDS = 60.0  # minimum interval between messages about a new diagnosis
 REFRESH_SECONDS = 2.0  # interval between refreshes of the live status line, whose rows may be minutes apart
+ROW_SECONDS = 20.0  # after these, a row does not wait for its last steps: on a slow machine 50 of them take minutes
 QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
@@ -75,7 +76,7 @@ class Monitor:
         self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
         self.opened = time.perf_counter()
-        self.status, self.parts = text("training started; first numbers after 50 steps"), tuple[str, ...]()
+        self.status, self.parts = text("training started; first numbers within half a minute"), tuple[str, ...]()
         self.left = self.shown_at = self.refreshed = 0.0
         self.said, self.said_parts = 0.0, self.parts
         watched = self.log_file is not None and is_watched(sys.stderr)
@@ -174,6 +175,10 @@ class Monitor:
     def means(self) -> dict[str, float]:
         """Return the means of the scalars collected since the last row."""
         return {name: float(total) / count for name, (total, count) in self.sums.items()}  # GPU sync
+
+    def row_overdue(self) -> bool:
+        """Return whether the steps since the last row have taken so long that a row is due at once."""
+        return time.perf_counter() - self.row_started - (self.side_seconds - self.row_side_seconds) >= ROW_SECONDS
 
     def row(self, step: int, images_seen: int, values: Mapping[str, float] | None = None) -> bool:
         """Write `values`, by default the means since the last row, to the log and display them.

@@ -20,7 +20,7 @@ from config import TrainConfig
 from gan.watching import health, monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
-from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, SIDE_SHARE, Monitor, coloured
+from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, ROW_SECONDS, SIDE_SHARE, Monitor, coloured
 from gan.watching.output import Output
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
@@ -371,6 +371,16 @@ def test_a_measurement_is_looked_at_at_once(opened: Opening) -> None:
     step(watch, 2)
     assert watch.row(3, 192, {"fd": 20.0})
     assert [number for number, _ in shown.diagnoses] == [1, 3]
+
+
+def test_a_row_does_not_wait_for_slow_steps(opened: Opening, clock: Clock) -> None:
+    watch = opened()
+    clock.now += ROW_SECONDS - 1
+    assert not watch.row_overdue()
+    clock.now += 1
+    assert watch.row_overdue()
+    assert step(watch, 1)
+    assert not watch.row_overdue()
 
 
 def test_side_work_does_not_count_against_the_speed(tmp_path: Path, opened: Opening, clock: Clock) -> None:
