@@ -33,7 +33,7 @@ NAMES = {
     "eyes": ("Eyes",),
 }
 """How the page names the ends of each slider and the slider itself, and the colours."""
-KEPT = 3  # maximum number of generators in memory
+KEPT = 3  # maximum number of generators, and of walls, in memory
 Progress = Callable[[int], object]  # called with the number of faces just generated
 
 
@@ -89,6 +89,7 @@ class Studio:
         self.device, self.loading = device, threading.RLock()
         self.load = functools.lru_cache(KEPT)(lambda path, changed: sampling.load(path, device))
         self.found: dict[str, Directions] = {}
+        self.shown: dict[tuple[str, bytes], list[np.ndarray]] = {}  # walls by generator and latents, the newest last
         self.classifier = colours.load(device)
         self.colours = {name: known for name, *known in self.classifier.vocabulary}
 
@@ -248,7 +249,16 @@ class Studio:
 
     def large(self, faces: Sequence[Face], quick: bool = False) -> list[np.ndarray]:
         """Return the faces of one generator as people see them well, (T, T, 3) uint8 each; `quick` as in `pixels`."""
-        return [images.enlarged(face) for face in self.pixels(faces, quick, enlarging.times_for(faces[0].sampler))]
+        sampler, latents = faces[0].sampler, torch.cat([face.latent for face in faces])
+        key = sampler.digest, latents.numpy().tobytes()
+        shown = None if quick else self.shown.pop(key, None)
+        if shown is None:
+            shown = [images.enlarged(face) for face in self.pixels(faces, quick, enlarging.times_for(sampler))]
+        if not quick:
+            self.shown[key] = shown
+            for old in list(self.shown)[:-KEPT]:
+                self.shown.pop(old, None)  # another page may do so, too
+        return shown
 
     def save(self, faces: Sequence[Face], path: Path, columns: int | None = None) -> None:
         """Write one face, or several as a grid, enlarged, with their recipe, as `generate.py` does."""

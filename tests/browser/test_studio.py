@@ -28,7 +28,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Request, expect
 
 from gan import checkpoint
-from gan.training.session import STOP, is_training
+from gan.studio.train_tab import EVERY
+from gan.training.session import STOP, is_training, run_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -416,6 +417,22 @@ def test_a_run_in_training_and_its_classes_are_at_hand(
     expect(page.locator("#said-wall p")).to_have_count(0)
     write_knowing(served.folder / "checkpoints/mine/latest.pt", seed=1)
     assert not np.array_equal(changed(page, "#wall", page.locator("#draw").click), before)
+
+
+def test_what_is_said_beside_the_buttons_of_a_run_stays(page: Page, served: Served) -> None:
+    busy, old = (served.folder / "checkpoints" / name for name in ("busy", "old"))
+    for run in (busy, old):
+        run.mkdir()
+        (run / "config.json").write_text("{}")
+    page.get_by_role("tab", name="Train").click()
+    with run_lock(busy):
+        pick(page, "run", "old")
+        page.locator("#resume").click()
+        assert told(page, "run") == "busy is being trained; stop it first"
+        page.wait_for_timeout(1500 * EVERY)  # the page has looked at the run again
+        assert told(page, "run") == "busy is being trained; stop it first"
+    for run in (busy, old):
+        shutil.rmtree(run)
 
 
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
