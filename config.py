@@ -279,8 +279,8 @@ class TrainConfig:
     typical: float | None = option(
         None,
         "share of the training faces to learn from (instance selection): of anime faces those that look most whole, of "
-        "others those most like the rest; unset: 0.6 of anime faces, 0.8 of others; 1 takes all. Of fewer than 2,000 "
-        "faces, and of synthetic ones, all are always taken.",
+        "others those most like the rest; unset: 0.6 of anime faces, 0.8 of others, but at least 2,000, and all "
+        "synthetic ones; 1 takes all.",
         ge=0.01,
         le=1,
     )

@@ -22,6 +22,7 @@ from gan.quality.whole_faces import WholeFaces
 
 WHOLE = 0.6  # default share of anime faces to select: the most whole ones
 TYPICAL = 0.8  # default share of other faces to select: the most typical ones
+LEAST = 2000  # number of faces below which none is left out
 FITTED = 20_000  # maximum number of faces that the Gaussian is fitted to
 CHUNK = 2000  # number of faces whose features are in memory at a time
 

@@ -55,9 +55,17 @@ class Faces:
         return {"digest": self.pack.digest, "rejected": self.pack.rejected, **counts}
 
 
+def share(config: TrainConfig, faces: Faces, anime: bool) -> float:
+    """Return the share of the faces to learn from; unless it is typed, at least 2,000 faces, or all."""
+    if config.data_path == SYNTHETIC:
+        return 1.0
+    usual = selection.WHOLE if anime else selection.TYPICAL
+    return config.typical or min(1.0, max(usual, selection.LEAST / len(faces.all_training)))
+
+
 def is_anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool:
     """Return whether these are anime faces, judged by a random subset; False where nothing depends on it."""
-    measured, selected = config.eval_images and len(faces.pack.pixels) >= LEAST, config.typical != 1 and faces.pack.many
+    measured, selected = config.eval_images and len(faces.pack.pixels) >= LEAST, share(config, faces, True) < 1
     matters = config.whole is None or config.init == RELEASED or measured or selected
     if config.data_path == SYNTHETIC or not matters:
         return False
@@ -75,7 +83,8 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime:
         A boolean mask of the pack's faces, True if selected; None if all are.
     """
     pack, training, held_out = faces.pack, faces.all_training, faces.all_held_out
-    if config.typical == 1 or not pack.many or config.data_path == SYNTHETIC:
+    selected = share(config, faces, anime)
+    if selected == 1:
         return None
     until = math.inf if config.budget is None else time.perf_counter() + 6 * config.budget
 
@@ -86,10 +95,9 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime:
 
     extractor, everything = features.load("faces", device), len(training) + len(held_out)
     whole = whole_faces.load(extractor) if anime else None
-    share = config.typical or (selection.WHOLE if anime else selection.TYPICAL)
     try:
         with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
-            chosen = selection.select_instances(pack, training, held_out, share, extractor, looked_at, whole)
+            chosen = selection.select_instances(pack, training, held_out, selected, extractor, looked_at, whole)
     except TimeoutError:
         log(text("selecting faces would take more than a tenth of the budget: all are used"))
         return None
@@ -97,7 +105,7 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime:
         line = text("learning from the {:.0%} of the faces that look most whole; from all of them: --typical=1")
     else:
         line = text("learning from the {:.0%} of the faces that are most like the rest; from all of them: --typical=1")
-    log(line.format(share))
+    log(line.format(selected))
     return chosen
 
 

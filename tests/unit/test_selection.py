@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from config import SYNTHETIC, TrainConfig
-from gan.data import faces
 from gan.data.faces import Pack
 from gan.quality import features, selection, whole_faces
 from gan.quality.features import Extractor
@@ -90,7 +89,7 @@ def test_faces_that_are_all_alike_do_not_divide_by_nothing(tmp_path: Path) -> No
 class TestChoosing:
     @pytest.fixture(autouse=True)
     def few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(faces, "LEAST_TO_HOLD_OUT", 300)
+        monkeypatch.setattr(selection, "LEAST", 100)
         monkeypatch.setattr(features, "load", lambda *_: extractor())
         monkeypatch.setattr(whole_faces, "load", lambda extractor: scorer(extractor, known=False))
 
@@ -132,9 +131,15 @@ class TestChoosing:
     ) -> None:
         assert self.chosen(pack, typical=1) is None
         assert self.chosen(pack, data_path=SYNTHETIC) is None
-        monkeypatch.setattr(faces, "LEAST_TO_HOLD_OUT", USUAL + ODD + 1)
+        monkeypatch.setattr(selection, "LEAST", USUAL + ODD)
         assert self.chosen(pack) is None
         assert capsys.readouterr().out == ""
+
+    def test_none_is_left_out_where_few_would_be_left(self, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selection, "LEAST", USUAL + ODD - 5)
+        chosen = self.chosen(pack)
+        assert chosen is not None
+        assert chosen.sum() == USUAL + ODD - 5
 
     def test_all_faces_are_taken_where_the_budget_is_too_short_to_look(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
