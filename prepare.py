@@ -386,11 +386,9 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     if config.detect is None and not config.centre:
         whole = text("whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
         log(f"        {whole}")
-    options = suggested(kept)
-    command = f"python train.py --data_path={printable(as_word(config.out))} {options}"
+    command = f"python train.py --data_path={printable(as_word(config.out))} {suggested(kept)}"
     log(text("train:   {}").format(command))
-    if "--init" in options:
-        log(text("         if they are not anime faces: --budget=60 instead of these options"))
+    log(text("         if they are not drawn faces: --budget=60 instead of these options"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from config import RELEASED, C, Preset, TrainConfig
 
@@ -105,22 +105,14 @@ FEW: dict[str, Any] = {**_SLOW, "freeze": 2, "translate": 0.6, "colour": 0.5}
 OTHER_STYLE: dict[str, Any] = {"lr1": 2e-3, "lr2": 2e-3}
 
 
-class Advice(NamedTuple):
-    """How to train on some anime faces: whether from the released generator, and for how many minutes."""
-
-    init: bool
-    minutes: int
-
-
-def advice(faces: int) -> Advice:
-    """Return what suits a number of anime faces, as in the README's table."""
-    return Advice(True, 3 if faces < 100 else 10) if faces <= FEW_FACES else Advice(False, 60)
+def minutes_for(faces: int) -> int:
+    """Return how many minutes suit a number of drawn faces, as in the README's table."""
+    return 3 if faces < 100 else 10 if faces < 10_000 else 60
 
 
 def suggested(faces: int) -> str:
-    """Return the options of train.py that suit a number of anime faces."""
-    init, minutes = advice(faces)
-    return f"{'--init=released ' if init else ''}--budget={minutes}"
+    """Return the options of train.py that suit a number of drawn faces."""
+    return f"--init=released --budget={minutes_for(faces)}"
 
 
 def resolve(config_type: type[C], typed: Mapping[str, Any]) -> C:

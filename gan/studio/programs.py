@@ -23,7 +23,6 @@ from gan.data.cleaning import plain_name
 from gan.files import printable, write_text
 from gan.images import PREVIEWS
 from gan.language import lang, text
-from gan.presets import Advice, advice
 from gan.training.session import STOP, is_training
 from gan.watching import health
 from gan.watching.curves import Curves
@@ -105,11 +104,6 @@ class Found:
     faces: int
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
     report: str = ""
-
-    @property
-    def advice(self) -> Advice:
-        """How to train on them."""
-        return advice(self.faces)
 
 
 def gathered(paths: Sequence[Path], folder: Path) -> Path:

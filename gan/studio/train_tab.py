@@ -15,6 +15,7 @@ from gan import checkpoint
 from gan.files import printable
 from gan.images import load_picture
 from gan.language import text
+from gan.presets import minutes_for
 from gan.studio.faces import Studio
 from gan.studio.faces_tab import Faces
 from gan.studio.parts import Answers, Session, cancel, files, note, place, said, slider, whole_number, within, words
@@ -121,9 +122,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         if found.left_out:
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
             told += "; " + text("left out: {}").format(", ".join(parts))
-        advised = found.advice
         able = gr.update(interactive=True)
-        return found, shown_report(found), advised.minutes, advised.init, able, note(told, "good")
+        return found, shown_report(found), minutes_for(found.faces), True, able, note(told, "good")
 
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
@@ -206,7 +206,7 @@ def told(state: State) -> str:
     if state.stopping:
         first = text("Stopping: it saves first")
     elif state.training and not state.images:
-        first = text("Training; the first numbers come after 50 steps") if state.begun else text("Getting ready")
+        first = text("Training; the first numbers come within half a minute") if state.begun else text("Getting ready")
     elif state.training:
         left = "" if state.left is None else text("{} left").format(duration(state.left))
         first = f"{text('Training')}: {left or trained}"

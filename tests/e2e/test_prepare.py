@@ -706,7 +706,7 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
     done = run_here("prepare.py", "my pile", "--out=my faces")
     assert "python train.py --data_path='my faces' --init=released --budget=3\n" in done.stdout
-    assert "if they are not anime faces: --budget=60 instead of these options\n" in done.stdout
+    assert "if they are not drawn faces: --budget=60 instead of these options\n" in done.stdout
 
 
 def test_the_first_picture_of_an_animation_and_what_exif_turns(tmp_path: Path, run_here: Command) -> None:
