@@ -60,7 +60,7 @@ def share(config: TrainConfig, faces: Faces, anime: bool) -> float:
     if config.data_path == SYNTHETIC:
         return 1.0
     usual = selection.WHOLE if anime else selection.TYPICAL
-    return config.typical or min(1.0, max(usual, selection.LEAST / len(faces.all_training)))
+    return config.typical or min(1.0, max(usual, round(selection.LEAST / len(faces.all_training), 2)))
 
 
 def is_anime(config: TrainConfig, faces: Faces, device: torch.device) -> bool:

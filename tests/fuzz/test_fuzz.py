@@ -16,7 +16,7 @@ from machine import little_memory
 from targets import TARGETS, PlantedError, Target
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
-INPUTS = 400  # a target; a number and no time: a fast machine must read no others than a slow one
+INPUTS, MORE = 400, 4000  # a target, MORE with marker `torture`; no time: a fast machine reads the same as a slow one
 PLANTED = 100_000  # at most, until a planted crash is found
 SECONDS = 10  # of the processor, that an input may take
 MEMORY = 2**30  # bytes that reading may add at its peak
@@ -40,10 +40,11 @@ def fuzz(target: Target, folder: Path, inputs: int) -> None:
     hypothesis.seed(0)(settings(hypothesis.given(target.inputs)(read)))()
 
 
+@pytest.mark.parametrize("inputs", [INPUTS, pytest.param(MORE, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("name", TARGETS)
-def test_anything_is_read_or_refused_in_a_line(name: str, tmp_path: Path) -> None:
+def test_anything_is_read_or_refused_in_a_line(name: str, inputs: int, tmp_path: Path) -> None:
     with little_memory(MEMORY):
-        fuzz(TARGETS[name], tmp_path / "a", INPUTS)
+        fuzz(TARGETS[name], tmp_path / "a", inputs)
 
 
 @pytest.mark.parametrize("name", TARGETS)

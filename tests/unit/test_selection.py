@@ -135,11 +135,13 @@ class TestChoosing:
         assert self.chosen(pack) is None
         assert capsys.readouterr().out == ""
 
-    def test_none_is_left_out_where_few_would_be_left(self, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(selection, "LEAST", USUAL + ODD - 5)
+    def test_fewer_are_left_out_where_few_would_be_left(self, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selection, "LEAST", round(0.9 * (USUAL + ODD)))
         chosen = self.chosen(pack)
         assert chosen is not None
-        assert chosen.sum() == USUAL + ODD - 5
+        assert chosen.sum() == selection.LEAST
+        monkeypatch.setattr(selection, "LEAST", USUAL + ODD - 1)
+        assert self.chosen(pack) is None
 
     def test_all_faces_are_taken_where_the_budget_is_too_short_to_look(
         self, pack: Pack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,9 +12,9 @@ import torch
 
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
-from gan.play import recipes
+from gan.play import enlarging, recipes
 from gan.play.directions import Change
-from gan.studio.faces import Face, Studio
+from gan.studio.faces import KEPT, Face, Studio
 from gan.training import ema
 from model import Discriminator, Generator
 
@@ -56,6 +56,23 @@ def test_a_run_that_trains_is_loaded_again(studio: Studio) -> None:
     assert studio.sampler("new/latest.pt") is before
     write(Path("checkpoints/new/latest.pt"), seed=1)
     assert studio.sampler("new/latest.pt").digest != before.digest
+
+
+def test_a_wall_is_drawn_once_for_all_pages(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = list[int](), enlarging.draw
+    monkeypatch.setattr(enlarging, "draw", lambda *given: drawn.append(1) or draw(*given))
+
+    def large(seed: int = 0) -> np.ndarray:
+        return np.stack(studio.large(studio.wall("new/latest.pt", seed, 4, 1.0, 4, "")))
+
+    first = large()
+    assert np.array_equal(first, large())
+    assert len(drawn) == 1
+    write(Path("checkpoints/new/latest.pt"), seed=1)
+    assert not np.array_equal(first, large())
+    for seed in range(10, 10 + KEPT):  # the first ones give way
+        large(seed)
+    assert len(drawn) == len(studio.shown) + 2 == KEPT + 2
 
 
 def test_a_checkpoint_that_is_asked_for_comes_first_and_a_missing_one_is_said(tmp_path: Path) -> None:

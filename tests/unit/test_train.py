@@ -38,6 +38,7 @@ from gan.training.run import Cycle, Run, TrainingState, with_own_classes
 from gan.training.session import checkpoint_to_resume, run_lock, stop_signals
 from gan.training.step import WrappedNetworks
 from gan.watching import health
+from gan.watching import monitor as monitor_module
 from gan.watching.monitor import Monitor
 from model import Discriminator, Projected
 
@@ -309,6 +310,16 @@ def test_minutes_that_the_computer_slept_do_not_count(
         assert state.step == 9  # else the budget had ended it
         assert monitor.seconds < 60
     assert "a step took 5 min;" in capsys.readouterr().out
+
+
+def test_slow_steps_have_a_row_each(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path / "run", CONFIG)
+    monkeypatch.setattr(monitor_module, "ROW_SECONDS", 0.0)
+    with contextlib.closing(Monitor(run.folder, run.config, 18)) as monitor:
+        train.train(run, TrainingState(run.config, CPU), every(pack), monitor, lambda: False)
+    rows = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    assert len(rows) > 1
+    assert [row["step"] for row in rows] == [*range(1, len(rows) + 1)]
 
 
 @pytest.mark.usefixtures("every_row")
