@@ -72,7 +72,7 @@ demo: $(ENOUGH)
 	@echo "The released generator's faces: result.png. Those of the last three minutes:"
 	@echo "checkpoints/$(RUN)/result.png, a film of how they came about: timelapse.webp beside it, and"
 	@echo "what happened, with curves: checkpoints/$(RUN)/report.html"
-	@echo "With pictures of your own, for an hour:  .venv/bin/python train.py --data_path=FOLDER --budget=60 --vis"
+	@echo "With drawn faces of your own, for ten minutes:  .venv/bin/python train.py --data_path=FOLDER --init=released --budget=10 --vis"
 
 # Small and narrow, so that three minutes on two cores show something; chosen by eye, docs/experiments.md.
 DEMO := --image_size=48 --ngf=48 --lr1=2e-3 --lr2=2e-3 --plot_every=60
