@@ -207,7 +207,11 @@ def upload(page: Page, path: Path) -> None:
 def set_slider(page: Page, name: str, value: float) -> None:
     """Move a slider as a hand does: its value is taken when it is let go."""
     bar = page.locator(f"#{name} input[type=range]")
-    bar.fill(str(value))
+    while True:  # gradio sets the first value a moment after the part of the page with the slider is unfolded
+        bar.fill(str(value))
+        page.wait_for_timeout(100)
+        if float(bar.input_value()) == value:
+            break
     bar.dispatch_event("pointerup")
 
 
@@ -645,13 +649,9 @@ def posted(address: str, number: int, session: str, data: list[object], event: o
     return "done" if '"success":true' in said else "refused"
 
 
-@pytest.mark.parametrize("work", [pytest.param("search", marks=pytest.mark.torture), "film"])
-def test_it_ends_at_once_while_it_works(
-    browser: Browser,
-    tmp_path_factory: pytest.TempPathFactory,
-    tmp_path: Path,
-    write_knowing: Callable[..., None],
-    work: str,
+@pytest.mark.torture
+def test_it_ends_at_once_while_it_searches(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, write_knowing: Callable[..., None]
 ) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)).save(tmp_path / "own.png")
     with studio_in(tmp_path_factory, write_knowing) as served:
@@ -659,19 +659,10 @@ def test_it_ends_at_once_while_it_works(
         page.set_default_timeout(PATIENCE)
         page.goto(served.address)
         page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
-        if work == "search":
-            upload(page, tmp_path / "own.png")
-            expect(page.locator("#picture img")).to_be_visible()
-            page.locator("#invert").click()
-            expect(page.locator("#said-invert .bar")).to_be_visible()
-        else:
-            for n in (1, 2):
-                choose(page, n)
-                page.locator("#pin").click()
-                page.wait_for_function("n => document.querySelectorAll('#pins img').length == n", arg=n)
-            set_slider(page, "seconds", 20)
-            page.locator("#morph").click()
-            expect(page.locator("#said-pins .bar")).to_be_visible()
+        upload(page, tmp_path / "own.png")
+        expect(page.locator("#picture img")).to_be_visible()
+        page.locator("#invert").click()
+        expect(page.locator("#said-invert .bar")).to_be_visible()
     page.close()
 
 
@@ -844,3 +835,14 @@ def test_what_is_made_to_send_is_downloaded_with_its_size(page: Page, tmp_path: 
     assert f"{path.stat().st_size / 1e6:.1f} MB" in told(page, "page")
     page.locator("#make-film").click()
     assert "no pictures of its training" in told(page, "film")
+
+
+def test_a_film_is_in_the_making_when_the_studio_ends(page: Page) -> None:
+    """The last test of this file: `studio_in` ends the studio then, which must not wait for the film."""
+    for n in (1, 2):
+        choose(page, n)
+        page.locator("#pin").click()
+        page.wait_for_function("n => document.querySelectorAll('#pins img').length == n", arg=n)
+    set_slider(page, "seconds", 20)
+    page.locator("#morph").click()
+    expect(page.locator("#said-pins .bar")).to_be_visible()

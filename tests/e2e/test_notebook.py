@@ -24,7 +24,7 @@ def test_the_notebook_runs_and_shows_faces_and_a_film(tmp_path: Path, monkeypatc
     assert not any(cell.get("outputs") for cell in notebook.cells)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.source = cell.source.replace("MINUTES = 1", "MINUTES = 0.15")
+            cell.source = cell.source.replace("MINUTES = 1", "MINUTES = 0.05")
     where = {"metadata": {"path": str(tmp_path / "program/docs")}}
     nbclient.NotebookClient(notebook, timeout=300, resources=where).execute()
 

@@ -132,7 +132,7 @@ def until_rows(run: Path, n: int, process: subprocess.Popen[str]) -> None:
     ("options", "details"),
     [
         (["--whole=1"], {"translate": 1.0, "colour": 1.0}),
-        pytest.param(["--loss=bce"], {"penalty": "gp"}, marks=pytest.mark.slow),
+        pytest.param(["--loss=bce"], {"penalty": "gp"}, marks=pytest.mark.torture),
     ],
 )
 def test_two_processes_train_as_one_does(
@@ -194,7 +194,7 @@ def test_two_machines_train_one_run(start: Start, tmp_path: Path, faces: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.torture)])
 def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, number: int
 ) -> None:
@@ -228,7 +228,7 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     assert not any(name.startswith("module.") for name in content["generator"])
 
 
-@pytest.mark.parametrize("dies", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dies", [0, pytest.param(1, marks=pytest.mark.torture)])
 def test_a_run_alone_goes_on_in_two_and_when_one_dies_the_other_ends_and_the_run_goes_on(
     start: Start, run_here: Command, tmp_path: Path, faces: Path, dies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

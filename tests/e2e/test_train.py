@@ -100,7 +100,9 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("closed", ["| true", "2>&1 | true", ">&- 2>&-", ">/dev/full"])
+@pytest.mark.parametrize(
+    "closed", [pytest.param("| true", marks=pytest.mark.torture), "2>&1 | true", ">&- 2>&-", ">/dev/full"]
+)
 def test_a_run_needs_nobody_who_reads_what_it_says(faces: Path, tmp_path: Path, closed: str) -> None:
     program = [sys.executable, str(ROOT / "train.py"), *DEFAULT, "--noprojected"]
     words = shlex.join([*program, f"--data_path={faces}", "--run=a"])
@@ -741,11 +743,12 @@ def test_without_a_compiler_one_line_says_so_and_the_run_goes_on_without(
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+@pytest.mark.parametrize("preset", [pytest.param("default", marks=pytest.mark.torture), "book"])
 def test_compiled_networks_train_as_plain_ones_do(
-    tmp_path: Path, faces: Path, run_command: Command, run_here: Command, monkeypatch: pytest.MonkeyPatch
+    preset: str, tmp_path: Path, faces: Path, run_command: Command, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [word for word in SMALL if not word.startswith("--precision")]
-    words += ["--precision=fp32", f"--data_path={faces}", "--max_epoch=1"]
+    words += [f"--preset={preset}", "--g_every=1", "--precision=fp32", f"--data_path={faces}", "--max_epoch=1"]
     # Without vector instructions, and without processes that only GPUs need: half as long.
     quick = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCH_WARM_POOL": "0"}
     told = run_command(OFTEN, "1", "120", *words, "--compile", "--run=compile", env=quick, timeout=600)
