@@ -95,6 +95,7 @@ PLANS = (
 Expectations are for anime faces of 96 pixels, see docs/experiments.md. The rates from 300,000 images on were measured
 with older networks; the faces were not assessed.
 """
+MANY_FACES = 10_000  # fewest faces for which a plan's expectation is said
 
 
 # Options for training old weights further, with `--init`, on at most FEW_FACES faces. With 400 faces they cost nothing
@@ -107,7 +108,7 @@ OTHER_STYLE: dict[str, Any] = {"lr1": 2e-3, "lr2": 2e-3}
 
 def minutes_for(faces: int) -> int:
     """Return how many minutes suit a number of drawn faces, as in the README's table."""
-    return 3 if faces < 100 else 10 if faces < 10_000 else 60
+    return 3 if faces < 100 else 10 if faces < MANY_FACES else 60
 
 
 def suggested(faces: int) -> str:

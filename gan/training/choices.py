@@ -18,7 +18,7 @@ from gan.command_line import log
 from gan.data.faces import Pack
 from gan.device import describe
 from gan.language import text
-from gan.presets import FEW, FEW_FACES, OTHER_STYLE, suggested
+from gan.presets import FEW, FEW_FACES, MANY_FACES, OTHER_STYLE, suggested
 from gan.quality import features, selection, whole_faces
 from gan.quality.evaluation import LEAST
 from gan.training import plan
@@ -127,12 +127,14 @@ def suited(
         options = " ".join(f"--{name}={value}" for name, value in own.items())
         line = text("{:,} faces are a small data set; the discriminator may memorise it; chosen: {}")
         log(line.format(n, options))
-    elif few and usual and config.init is None and config.data_path != SYNTHETIC:
-        line = text(
-            "{:,} faces are few to learn from; if they are anime faces, starting from the released generator, which "
-            "has seen many, gives better ones: {}"
-        )
-        log(line.format(n, "--init=released" if config.budget else suggested(n)))
+    elif (anime or few) and usual and config.init is None and config.data_path != SYNTHETIC:
+        options = "--init=released" if config.budget else suggested(n)
+        if anime:
+            line = text("for anime faces the released generator, which has learned from many, is a better start: {}")
+            log(line.format(options))
+        else:
+            line = text("{:,} faces are few to learn from; if they are drawn, start from the released generator: {}")
+            log(line.format(n, options))
     least = SAVED_IMAGES if device.type == "cpu" else GPU_SAVED_IMAGES
     if "save_every" not in typed and n * config.save_every < least:
         own["save_every"] = math.ceil(least / n)  # otherwise a small set would fill the disk
@@ -170,7 +172,7 @@ def planned(
     own = [name for name in chosen.plan.options if getattr(chosen.config, name) != getattr(config, name)]
     options = " ".join(f"--{name}={getattr(chosen.config, name)}" for name in own)
     # Only many anime faces of this size, with samples that are asked to look whole, were counted by eye.
-    counted = config.whole and faces > FEW_FACES and config.image_size == TrainConfig.image_size
+    counted = config.whole and faces >= MANY_FACES and config.image_size == TrainConfig.image_size
     minutes = text("1 minute") if config.budget == 1 else text("{} minutes").format(f"{config.budget:g}")
     line = text("{} on {}: {:.0f} images/s measured; chosen: {}, {}; about {:,.0f} images").format(
         minutes,

@@ -236,13 +236,18 @@ def test_every_row_of_the_table_is_a_valid_config() -> None:
         resolve(TrainConfig, {"budget": 10, **row.options})
 
 
+def suited(n: int, anime: bool, **typed: Any) -> dict[str, Any]:
+    """What `n` faces choose."""
+    before = resolve(TrainConfig, {"eval_images": 0, "whole": 0, **typed})
+    pack = Pack(np.zeros((n, 1, 1, 3), np.uint8), np.zeros(n, np.uint32), 0, Path())
+    faces = choices.Faces(pack, np.arange(n), np.arange(0))
+    after = dataclasses.asdict(choices.suited(before, {"save_every": 10, **typed}, faces, CPU, anime))
+    return {name: value for name, value in after.items() if value != getattr(before, name)}
+
+
 def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys: pytest.CaptureFixture[str]) -> None:
     def chosen(n: int = 400, anime: bool = True, **typed: Any) -> dict[str, Any]:
-        before = resolve(TrainConfig, {"eval_images": 0, "whole": 0, **typed})
-        pack = Pack(np.zeros((n, 1, 1, 3), np.uint8), np.zeros(n, np.uint32), 0, Path())
-        faces = choices.Faces(pack, np.arange(n), np.arange(0))
-        after = dataclasses.asdict(choices.suited(before, {"save_every": 10, **typed}, faces, CPU, anime))
-        return {name: value for name, value in after.items() if value != getattr(before, name)}
+        return suited(n, anime, **typed)
 
     old: dict[str, Any] = {"init": Path("a.pt")}
     assert chosen(**old) == FEW
@@ -262,6 +267,20 @@ def test_few_faces_choose_more_changes_and_frozen_layers_for_old_weights(capsys:
     assert not chosen(**released, anime=False, lr1=1e-4, lr2=1e-4).keys() & OTHER_STYLE.keys()
     assert "higher learning rates" not in capsys.readouterr().out
     assert chosen(FEW_FACES + 1, **released, anime=False) == {}
+
+
+def test_faces_that_gain_from_the_released_generator_are_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(n: int, anime: bool, **typed: Any) -> str:
+        suited(n, anime, **typed)
+        return capsys.readouterr().out
+
+    assert "is a better start: --init=released --budget=10\n" in told(400, anime=True)
+    assert "is a better start: --init=released --budget=60\n" in told(30_000, anime=True)
+    assert "is a better start: --init=released\n" in told(30_000, anime=True, budget=5.0)
+    assert "400 faces are few to learn from" in told(400, anime=False)
+    assert "released" not in told(30_000, anime=False)
+    assert "released" not in told(30_000, anime=True, image_size=64)  # it cannot start from it
+    assert "released" not in told(400, anime=True, init=Path("a.pt"))
 
 
 def test_what_few_faces_choose_is_a_valid_config() -> None:
@@ -300,7 +319,7 @@ def test_speed_is_that_of_the_steps_of_training_which_leave_nothing(
 
 @pytest.mark.parametrize(
     ("whole", "faces", "image_size", "counted"),
-    [(1.0, 1001, 96, True), (0.0, 1001, 96, False), (1.0, 1000, 96, False), (1.0, 1001, 48, False)],
+    [(1.0, 10_000, 96, True), (0.0, 10_000, 96, False), (1.0, 9_999, 96, False), (1.0, 10_000, 48, False)],
 )
 def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
     whole: float,
