@@ -19,10 +19,11 @@ from gan.studio.programs import Program
 
 
 class Gift(NamedTuple):
-    """Something to give away: its name, what it is for, the file to write, and the program that makes it."""
+    """Something to give away: its name, what it is for, its size, the file to write, and the program that makes it."""
 
     name: str
     purpose: str
+    size: str  # in words, for the default networks
     file: str
     words: Callable[[Path, Path], list[str]]  # of a generator and the file: the program and its options
 
@@ -40,19 +41,22 @@ GIFTS = {
     "page": Gift(
         "A page for a friend",
         "One file that draws faces in any browser, on a phone too, without a network: send it as it is.",
+        "About 7 MB",
         "faces.html",
         _export("html"),
     ),
-    "onnx": Gift("An ONNX file", "For other programs and languages.", "faces.onnx", _export("onnx")),
+    "onnx": Gift("An ONNX file", "For other programs and languages.", "About 15 MB", "faces.onnx", _export("onnx")),
     "hub": Gift(
         "A folder for the Hugging Face hub",
         "The weights as safetensors with a card; other copies of this program read it, too. It comes as a zip.",
+        "About 9 MB",
         "faces-hub",
         _export("safetensors"),
     ),
     "film": Gift(
         "A film of the training",
         "How the faces of a run came about, from noise to the last ones.",
+        "A few MB",
         "timelapse.webp",
         _film,
     ),
@@ -88,6 +92,7 @@ def build(studio: Studio, folder: Path, answers: Answers) -> None:
             with gr.Column(elem_classes="gift", min_width=220):
                 gr.HTML(say(gift.name), elem_classes="title", padding=False)
                 gr.HTML(say(gift.purpose), elem_classes="lead", padding=False)
+                gr.HTML(say(gift.size), elem_classes="lead", padding=False)
                 make = gr.Button(say("Make it"), elem_id=f"make-{key}")
                 stop = gr.Button(say("Cancel"), visible=False, elem_id=f"stop-{key}")
                 answers.long(make.click, maker(gift), [which], [], said(key), stop).then(None, js=OPEN)

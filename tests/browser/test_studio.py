@@ -833,6 +833,7 @@ def test_what_is_made_to_send_is_downloaded_with_its_size(page: Page, tmp_path: 
     path = saved(page, "#make-page", tmp_path / "faces.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert f"{path.stat().st_size / 1e6:.1f} MB" in told(page, "page")
+    assert page.get_by_text(f"About {path.stat().st_size / 1e6:.0f} MB", exact=True).count() == 1  # said before
     page.locator("#make-film").click()
     assert "no pictures of its training" in told(page, "film")
 

@@ -139,8 +139,8 @@ def messages() -> set[str]:
                     path.name in ("config.py", "command_line.py")
                 ):
                     found.add(message)
-                case ast.Call(func=ast.Name(id="Gift"), args=[ast.Constant(value=name), ast.Constant(value=use), *_]):
-                    found |= {str(name), str(use)}
+                case ast.Call(func=ast.Name(id="Gift"), args=[*words, ast.Constant(), _]):
+                    found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
     return found - {""}
 
 
