@@ -19,6 +19,7 @@ import sys
 import textwrap
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -266,45 +267,65 @@ def types_of(config_type: type) -> dict[str, Any]:
     return {name: hints[name] for name in options_of(config_type)}
 
 
+class Wrapper(textwrap.TextWrapper):
+    """Fills lines by the columns of a terminal, of which a Chinese character takes two.
+
+    A line may break between Chinese characters, but begins with no comma and ends with no opening bracket.
+    """
+
+    # One part of a line, as `fill` passes it on, with NUL after each character of two columns.
+    wordsep_simple_re = re.compile(r"(\s+|(?:[（“]\0)*(?:\S\0|(?:[^\s\0](?!\0))+)(?:[、。，；：？！）”]\0|=)*)")
+
+    def fill(self, text: str) -> str:
+        """Break a text into lines."""
+        wide = (f"{letter}\0" if unicodedata.east_asian_width(letter) in "AFW" else letter for letter in text)
+        return super().fill("".join(wide)).replace("\0", "")
+
+
 def help_text(config_type: type, program: str, width: int) -> str:
     """Format the help for `width` columns: usage, purpose, each option with type, meaning and default, examples."""
     width = max(40, min(width, 100))
     column = 28 if width >= 72 else 8
     hints, options = types_of(config_type), options_of(config_type)
-    usage = f"usage: python {program} {'SOURCE... ' if PLAIN in hints else ''}[--option=value ...]"
-    lines = [usage, "", textwrap.fill(inspect.getdoc(config_type) or "", width), ""]
-    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * column, break_on_hyphens=False)
+    usage = f"{program} {'SOURCE... ' if PLAIN in hints else ''}[--option=value ...]"
+    wrapper = Wrapper(width, break_on_hyphens=False)
+    purpose = wrapper.fill(language.text(inspect.getdoc(config_type) or ""))
+    lines = [language.text("usage: python {}").format(usage), "", purpose, ""]
+    wrapper.subsequent_indent = " " * column
 
-    def entry(head: str, text: str) -> None:
+    def entry(head: str, said: str) -> None:
         head = f"  {head}  "
         if len(head) > column:
             lines.append(head.rstrip())
             head = ""
         wrapper.initial_indent = head.ljust(column)
-        lines.append(wrapper.fill(text))
+        lines.append(wrapper.fill(said))
 
     if PLAIN in hints:
-        entry("SOURCE", options[PLAIN].meaning)
+        entry("SOURCE", language.text(options[PLAIN].meaning))
         lines.append("")
-    lines.append("options:")
+    lines.append(language.text("options:"))
     for name in [name for name in options if name != PLAIN]:
         value = placeholder(hints[name])
         head = f"--{name}[={value}]" if name in MAY_BE_BARE else f"--{name}={value}"
         head = f"--[no]{name}" if without_none(hints[name]) is bool else head
-        entry(head, f"{options[name].meaning} {default_text(config_type, name)}".strip())
-    entry("--help, -h", "show this text.")
-    lines += ["", "examples:", *(f"  python {program} {words}" for words in getattr(config_type, "examples", ()))]
+        entry(head, language.text(options[name].meaning) + default_text(config_type, name))
+    entry("--help, -h", language.text("show this text."))
+    lines += ["", language.text("examples:")]
+    lines += [f"  python {program} {words}" for words in getattr(config_type, "examples", ())]
     return "\n".join(lines)
 
 
 def default_text(config_type: type, name: str) -> str:
-    """Format an option's default, and the presets' values that differ from it: (default=64; book=256)."""
+    """Format an option's default, and the presets' values that differ from it, to follow its meaning."""
     default = getattr(config_type, name)
-    defaults = [] if default is None else [f"default={as_typed(default)}"]
+    values = [] if default is None else [(language.text("default"), default)]
     if config_type is TrainConfig:
-        values = {preset: options.get(name, default) for preset, options in PRESETS.items()}
-        defaults += [f"{preset}={as_typed(value)}" for preset, value in values.items() if value != default]
-    return f"({'; '.join(defaults)})" if defaults else ""
+        of_presets = [(preset, options.get(name, default)) for preset, options in PRESETS.items()]
+        values += [(preset, value) for preset, value in of_presets if value != default]
+    opening, comma, closing = "（；）" if language.lang() == "zh" else (" (", "; ", ")")
+    said = comma.join(f"{name}={as_typed(value)}" for name, value in values)
+    return f"{opening}{said}{closing}" if said else ""
 
 
 def as_typed(value: Any) -> str:

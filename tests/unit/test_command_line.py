@@ -1,10 +1,12 @@
 """Options as users type them, rightly and wrongly."""
 
 import dataclasses
+import inspect
 import os
 import subprocess
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,6 +27,7 @@ from evaluate import EvaluateConfig
 from export import ExportConfig
 from gan.command_line import BARE, command_line, convert, help_text, options_table, parse
 from gan.data.cleaning import PrepareConfig
+from gan.language import catalogue, speaking
 from generate import GenerateConfig
 
 ARCHS = get_args(Arch)
@@ -348,13 +351,48 @@ def test_every_option_has_a_meaning(config_type: type) -> None:
 
 @pytest.mark.parametrize("config_type", CONFIGS)
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
-def test_help_fits_the_terminal(config_type: type, width: int) -> None:
-    text = help_text(config_type, "train.py", width)
+@pytest.mark.parametrize("spoken", ["en", "zh"])
+def test_help_fits_the_terminal(config_type: type, width: int, spoken: str) -> None:
+    with speaking(spoken):
+        text = help_text(config_type, "train.py", width)
     # An option's own name and an example are not broken.
-    free = [line for line in text.splitlines() if not line.startswith(("  --", "  python", "usage"))]
-    assert max(map(len, free)) <= max(width, 40)
-    assert width < 80 or max(map(len, text.splitlines())) <= width
-    assert text.isascii()
+    free = [line for line in text.splitlines() if not line.startswith(("  --", "  python", "usage", "用法"))]
+    assert max(map(columns, free)) <= max(width, 40)
+    assert width < 80 or max(map(columns, text.splitlines())) <= width
+    assert spoken == "zh" or text.isascii()
+
+
+def columns(line: str) -> int:
+    """The columns that a terminal gives to a line; quotation marks take two in some Chinese ones."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WFA" else 1 for letter in line)
+
+
+@pytest.mark.parametrize("config_type", CONFIGS)
+def test_help_is_chinese_for_a_chinese_reader(
+    config_type: type, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with speaking("zh"):
+        command_line(config_type, run_with(AssertionError("ran")), ["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("用法：python train.py")
+    assert {"选项：", "示例：", f"{'  --help, -h':28}显示本说明。"} <= set(lines)
+    shown = "".join("".join(lines).split())
+    for said in (str(inspect.getdoc(config_type)), *(said.meaning for said in options_of(config_type).values())):
+        assert "".join(catalogue()[said].split()) in shown
+    assert "（默认值=" in shown
+    assert "(default" not in shown
+    assert not any(line.strip()[:1] in set("、。，；：？！）”=") or line[-1] in "（“" for line in lines if line)
+
+
+def test_help_says_defaults_and_presets_in_chinese() -> None:
+    with speaking("zh"):
+        lines = help_text(TrainConfig, "train.py", 80).splitlines()
+    at = lines.index(next(line for line in lines if "--batch_size" in line))
+    assert [line.split() for line in lines[at : at + 2]] == [
+        ["--batch_size=INT", "每一步的头像数。（默认值=32；book=256；book64=64；"],
+        ["book2=256；wgan=64；wgan-gp=64）"],
+    ]
 
 
 def test_help_says_types_defaults_and_presets() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import inspect
 import itertools
 import string
 import types
@@ -11,7 +12,8 @@ import jinja2
 import pytest
 from jinja2.ext import extract_from_ast
 
-from config import LABELS
+from benchmarks.options import CONFIGS
+from config import LABELS, options_of
 from gan import command_line, language
 from gan.data.cleaning import KINDS
 from gan.data.cleaning_report import CHIPS, PAGE
@@ -117,13 +119,15 @@ def test_a_message_is_chinese_if_there_is_chinese_for_it(
 
 
 def messages() -> set[str]:
-    """Every message that goes through `text`: in the code, in pages, and words that are looked up by a variable.
+    """Every message that goes through `text`: in the code, in pages, in the help, and words looked up by a variable.
 
     The options' errors go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
     found |= {panel.title for panel in PANELS.values()} | {plan.expect for plan in PLANS}
     found |= {f"--{{}}: expected {kind}; got {{!r}}" for kind in command_line.KINDS.values()}
+    for config_type in CONFIGS.values():
+        found |= {str(inspect.getdoc(config_type)), *(said.meaning for said in options_of(config_type).values())}
     for page in (PAGE, run_report.PAGE):
         said = extract_from_ast(jinja2.Environment().parse(page), ["_"])
         found |= {message for _, _, message in said if isinstance(message, str)}
