@@ -319,7 +319,7 @@ def help_text(config_type: type, program: str, width: int) -> str:
 def default_text(config_type: type, name: str) -> str:
     """Format an option's default, and the presets' values that differ from it, to follow its meaning."""
     default = getattr(config_type, name)
-    values = [] if default is None else [(language.text("default"), default)]
+    values = [] if default in (None, "") else [(language.text("default"), default)]
     if config_type is TrainConfig:
         of_presets = [(preset, options.get(name, default)) for preset, options in PRESETS.items()]
         values += [(preset, value) for preset, value in of_presets if value != default]
