@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from gan import visitors
 from gan.command_line import command_line, log
 from gan.device import choose_device
+from gan.language import text
 from gan.studio.faces import Studio
 from gan.studio.programs import ENVIRONMENT
 
@@ -76,12 +77,15 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
                 **page.looks(studio),
             )
         except OSError as error:
-            raise ConfigError(f"--port: {config.port} cannot be used, perhaps it is taken; give another one") from error
+            raise ConfigError(
+                "--port: {} cannot be used, perhaps it is taken; give another one", config.port
+            ) from error
         hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # a closed terminal; Windows has no SIGHUP
         for number in (signal.SIGINT, signal.SIGTERM, hangup):  # SIGINT is ignored in background jobs of a script
             if number != hangup or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, signal.default_int_handler)
-        log(f"the studio is at http://127.0.0.1:{config.port}; Ctrl-C ends it{visitors.tunnel(config.port)}")
+        there = text("the studio is at {}; Ctrl-C ends it").format(f"http://127.0.0.1:{config.port}")
+        log(there + visitors.tunnel(config.port))
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)

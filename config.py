@@ -70,7 +70,9 @@ Preset = Literal["default", "book", "book64", "book2", "wgan", "wgan-gp"]
 class UserError(Exception):
     """An error that the user can fix. Shown as one line: what was found, what was expected, what to do.
 
-    `values` are filled into the places of `message`, which may have been translated before.
+    `values` are filled into the places of `message`, which `gan.language.said` translates first, whole: so a message
+    is a constant. A value that is words of ours is translated where it is given, by `gan.language.text`; one that is an
+    error, with it. A message without values may hold any braces.
     """
 
     def __init__(self, message: str, *values: object) -> None:
@@ -96,9 +98,9 @@ def needing(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{what} needs the package {error.name}; pip install -r requirements-extra.txt") from error
+        raise ConfigError("{} needs the package {}; pip install -r requirements-extra.txt", what, error.name) from error
     except ImportError as error:
-        raise ConfigError(f"{what} needs a package that is installed but does not load: {error}") from error
+        raise ConfigError("{} needs a package that is installed but does not load: {}", what, error) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -38,6 +39,7 @@ from gan.data.labels import labels_of, translated
 from gan.device import choose_device, enough_memory
 from gan.encoder import SIZE
 from gan.files import printable
+from gan.language import said, speaking, text
 from gan.quality import classification, evaluation, features, report, run_history, sampling, selection
 from gan.quality.evaluation import LEAST, Copying, FaceSet, RealStatistics
 from gan.quality.features import Extractor
@@ -46,6 +48,7 @@ from gan.watching.curves import METRICS
 
 FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
+OWN, REAL = "faces it was trained on", "real faces"  # which samples may be copies of
 SHOWN, PAIRS = 64, 8  # number of samples in the report, and of pairs of each kind
 
 
@@ -100,7 +103,7 @@ class EvaluateConfig:
         check_numbers(self)
         features.parse(self.features)
         if self.report.suffix.lower() != ".png":
-            raise ConfigError(f"--report: expected a name ending in .png; got '{self.report}'")
+            raise ConfigError("--report: expected a name ending in .png; got '{}'", self.report)
 
 
 @enough_memory("out of memory: stop other programs that use it, or measure with --nogpu")
@@ -120,11 +123,12 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
     of_copies = features.load("faces", device) if copying else None  # trained to distinguish faces, and fast
     samples = take_samples(subject, real, seeds, extractor, of_copies)
     values = real.reals.measure(samples.faces)
-    with bar("resamples", evaluation.HALVES, "half") as progress:
+    with bar(text("resamples"), evaluation.HALVES, text("half")) as progress:
         deviations = evaluation.deviations(real.reals, samples.faces, progress.update)
+    with speaking("en"):  # as all files
+        about = {"fake": subject.about(), "real": real.about()}
     result: dict[str, Any] = {
-        "fake": subject.about,
-        "real": real.about,
+        **about,
         "features": extractor.name,
         "note": NOTE,
         "n": real.n,
@@ -134,7 +138,7 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
             for name in METRICS
         },
     }
-    log(table(result))
+    log(table(result, subject.about(), real.about()))
     if subject.sampler and subject.sampler.classes.vocabulary:
         measure_classes(subject.sampler, real, seeds, samples, result)
     pairs = None
@@ -150,8 +154,8 @@ def main(config: EvaluateConfig, typed: Mapping[str, Any]) -> None:
         report.save(config.report, result, samples.first, pairs)
         files.write_text(numbers, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise ConfigError(f"could not write the report: {error}; choose another --report") from error
-    log(f"report: {config.report}, numbers: {numbers}")
+        raise ConfigError("could not write the report: {}; choose another --report", error) from error
+    log(text("report: {}, numbers: {}").format(config.report, numbers))
 
 
 @dataclasses.dataclass
@@ -160,7 +164,7 @@ class Subject:
 
     sampler: Sampler | None
     pack: Pack | None
-    about: str
+    about: Callable[[], str]  # describes it, in the language of `gan.language.lang`
     size: int  # height and width of the faces, pixels
     channels: int  # 3 for colour, 1 for grey
 
@@ -174,20 +178,27 @@ def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
             sampler.origin = {**sampler.origin, "data_path": str(options["data_path"])}
         if config.image_size not in (None, sampler.model.image_size):
             raise ConfigError(
-                f"--image_size={config.image_size}: {config.fake} generates faces of {sampler.model.image_size} "
-                "pixels; leave the option out"
+                "--image_size={}: {} generates faces of {} pixels; leave the option out",
+                config.image_size,
+                config.fake,
+                sampler.model.image_size,
             )
-        name = "the released generator" if config.fake == RELEASED else printable(str(config.fake))
-        about = f"{name}, {sampler.images_seen:,} images seen"
+
+        def about() -> str:
+            name = text("the released generator") if config.fake == RELEASED else printable(str(config.fake))
+            return text("{}, {:,} images seen").format(name, sampler.images_seen)
+
         return Subject(sampler, None, about, sampler.model.image_size, sampler.model.channels)
     try:
         pack = open_pack(config.fake, config.image_size or SIZE)
     except DataError as error:
-        raise DataError(f"{error}; --fake also takes a checkpoint or a run's folder") from error
+        raise DataError("{}; --fake also takes a checkpoint or a run's folder", error) from error
     n = len(pack.pixels)
     if n < LEAST:
-        raise DataError(f"{n} pictures in {config.fake}; expected at least {LEAST} to measure; give more with --fake")
-    return Subject(None, pack, printable(str(config.fake)), pack.pixels.shape[1], 3)
+        raise DataError(
+            "{} pictures in {}; expected at least {} to measure; give more with --fake", n, config.fake, LEAST
+        )
+    return Subject(None, pack, lambda: printable(str(config.fake)), pack.pixels.shape[1], 3)
 
 
 def known_faces(subject: Subject) -> Path | None:
@@ -196,7 +207,7 @@ def known_faces(subject: Subject) -> Path | None:
         path = Path(subject.sampler.origin["data_path"])
         if has_faces(path):
             return path
-        log(f"the faces it was trained on are no longer at {path}")
+        log(text("the faces it was trained on are no longer at {}").format(path))
     default = TrainConfig.data_path
     return default if has_faces(default) else None
 
@@ -223,7 +234,7 @@ class RealFaces:
 
     reals: RealStatistics
     floor: Mapping[str, float]
-    about: str
+    about: Callable[[], str]  # as of a `Subject`
     pack: Pack | None = None
     path: Path | None = None  # where the pack's faces are
     others: np.ndarray = dataclasses.field(default_factory=lambda: np.arange(0))  # indices of the floor's faces
@@ -247,13 +258,19 @@ def open_reals(
     first, second = evaluation.choose(pack, n, config.seed)
     if len(first) < LEAST:
         raise DataError(
-            f"{len(np.unique(pack.hashes)):,} different real faces in {path}; expected at least {2 * LEAST}, half of "
-            "them for the floor; give more with --real=FOLDER"
+            "{:,} different real faces in {}; expected at least {}, half of them for the floor; give more with "
+            "--real=FOLDER",
+            len(np.unique(pack.hashes)),
+            path,
+            2 * LEAST,
         )
-    with bar("real faces", 2 * len(first)) as progress:
+    with bar(text("real faces"), 2 * len(first)) as progress:
         one, other = (evaluation.of_pack(pack, some, extractor, progress.update) for some in (first, second))
     reals = RealStatistics(one.features)
-    about = f"{len(first):,} of {len(pack.pixels):,} faces of {printable(str(path))}"
+
+    def about() -> str:
+        return text("{:,} of {:,} faces of {}").format(len(first), len(pack.pixels), printable(str(path)))
+
     return RealFaces(reals, reals.measure(other), about, pack, path, second, first, other.features)
 
 
@@ -261,16 +278,25 @@ def open_reference(n: int, subject: Subject, extractor: Extractor) -> RealFaces:
     """Load the statistics of real faces that come with the program."""
     reference = evaluation.load_reference(n)
     if extractor.name != reference.extractor or (subject.size, subject.channels) != (SIZE, 3):
-        grey = " and grey" if subject.channels == 1 else ""
+        grey = text(" and grey") if subject.channels == 1 else ""
         raise ConfigError(
-            f"the program comes only with features of real faces ({reference.extractor}, {SIZE} pixels, colour); got "
-            f"{extractor.name}, {subject.size} pixels{grey}; give real faces: --real=FOLDER"
+            "the program comes only with features of real faces ({}, {} pixels, colour); got {}, {} pixels{}; "
+            "give real faces: --real=FOLDER",
+            reference.extractor,
+            SIZE,
+            extractor.name,
+            subject.size,
+            grey,
         )
     floor: Mapping[str, float] = reference.floor
     if len(reference.other) < reference.n:
         damage = reference.floor["damage_x100"]  # a mean, which does not depend on the number
         floor = {**reference.reals.measure_features(reference.other), "damage_x100": damage}
-    return RealFaces(reference.reals, floor, f"{len(reference.other):,} of {reference.about}")
+
+    def about() -> str:
+        return text("{:,} of {}").format(len(reference.other), text(reference.about))
+
+    return RealFaces(reference.reals, floor, about)
 
 
 @dataclasses.dataclass
@@ -290,7 +316,7 @@ def take_samples(
     subject: Subject, real: RealFaces, seeds: range, extractor: Extractor, of_copies: Extractor | None
 ) -> Samples:
     """Generate the samples of some seeds, or take as many from the pack."""
-    with bar("samples", real.n) as progress:
+    with bar(text("samples"), real.n) as progress:
         if (pack := subject.pack) is not None:
             if real.pack is pack:  # compare faces with others of the same pack
                 chosen = real.others
@@ -319,32 +345,39 @@ def take_samples(
         return Samples(faces, copies, np.concatenate(first)[:SHOWN], again)
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """Format the metrics as columns, below a description of what was compared."""
+def table(result: Mapping[str, Any], fake: str, real: str) -> str:
+    """Format the metrics as columns, below a description of what was compared: of `fake` and `real`."""
     n = result["n"]
     lines = [
-        f"{n:,} samples of {result['fake']}",
-        f"against {result['real']}; floor: as many other real faces",
-        f"features: {result['features']}; {NOTE}",
+        text("{:,} samples of {}").format(n, fake),
+        text("against {}; floor: as many other real faces").format(real),
+        text("features: {}; {}").format(result["features"], text(NOTE)),
     ]
     if n < FEW:
-        lines.append(f"with fewer than {FEW:,} faces the numbers are rough; compare them with the floor")
-    lines.append(f"{'':18}{'value':>10}{'±':>8}{'floor':>10}  better")
+        lines.append(text("with fewer than {:,} faces the numbers are rough; compare them with the floor").format(FEW))
+    value, floor, better = text("value"), text("floor"), text("better")
+    lines.append(" " * 18 + right(value, 10) + right("±", 8) + right(floor, 10) + f"  {better}")
     for label, value, deviation, floor, better in report.rows(result):
-        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {better}")
+        lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {text(better)}")
     return "\n".join(lines)
+
+
+def right(word: str, columns: int) -> str:
+    """Right-align a word in a terminal, where Chinese letters are two columns wide."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in word)
+    return word.rjust(columns - wide)
 
 
 def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Samples, result: dict[str, Any]) -> None:
     """Print how well samples match each class, according to a classifier trained on real faces and to FD."""
-    not_measured = "whether samples look like their classes is not measured"
+    not_measured = text("whether samples look like their classes is not measured")
     if real.pack is None or real.path is None or real.of_others is None:
-        log(f"{not_measured}: the real faces are not at hand; --real=FOLDER")
+        log(text("{}: the real faces are not at hand; --real=FOLDER").format(not_measured))
         return
     try:
-        labels = labels_of(real.pack, real.path, True, lambda text: None)
+        labels = labels_of(real.pack, real.path, True, lambda line: None)
     except DataError as error:
-        log(f"{not_measured}: {error}")
+        log(f"{not_measured}: {said(error)}")
         return
     vocabulary = sampler.classes.vocabulary
     assert labels is not None  # they were wanted
@@ -357,7 +390,8 @@ def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Sa
         log(str(column))
     if len(found) < len(vocabulary):
         left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
-        log(f"{not_measured} for {', '.join(left)}: needs two classes and {classification.LEAST} labelled faces")
+        few = text("{} for {}: needs two classes and {} labelled faces")
+        log(few.format(not_measured, ", ".join(left), classification.LEAST))
 
 
 @dataclasses.dataclass
@@ -393,28 +427,30 @@ def learnt_from(subject: Subject, real: Pack) -> Learnt:
 
 def look_for_copies(extractor: Extractor, fakes: Tensor, learnt: Learnt, result: dict[str, Any]) -> Copying:
     """Compare samples (N, F) with all faces that they may be copies of; print and record the result."""
-    with bar("faces to be copied", len(learnt.training) + len(learnt.held_out)) as progress:
+    with bar(text("faces to be copied"), len(learnt.training) + len(learnt.held_out)) as progress:
         seen, new = (
             features.of_pack(extractor, learnt.pack, some, progress.update)
             for some in (learnt.training, learnt.held_out)
         )
     found = evaluation.copying(fakes, seen, new)
-    what = "faces it was trained on" if learnt.certain else "real faces"
+    what = OWN if learnt.certain else REAL
+    with speaking("en"):  # as all files
+        against = found.against
     result["copying"] = {
         "faces": len(seen),
         "what": what,
-        "against": found.against,
+        "against": against,
         "percentiles": {str(p): ratio for p, ratio in found.ratios.items()},
         "copied": found.copied,
     }
     ratios = " / ".join(f"{ratio:.2f}" for ratio in found.ratios.values())
     percentiles = " / ".join(map(str, found.ratios))
-    log(
-        f"distance to the nearest of all {len(seen):,} {what}, divided by that of {found.against}: {ratios} "
-        f"(percentiles {percentiles}; copies are far below 1)"
+    line = text(
+        "distance to the nearest of all {:,} {}, divided by that of {}: {} (percentiles {}; copies are far below 1)"
     )
+    log(line.format(len(seen), text(what), found.against, ratios, percentiles))
     if found.copied:
-        log("some samples are COPIES of such faces, or nearly: far nearer to them than new faces are")
+        log(text("some samples are COPIES of such faces, or nearly: far nearer to them than new faces are"))
     return found
 
 
@@ -425,9 +461,9 @@ def nearest_pairs(copies: Copying, samples: Samples, learnt: Learnt) -> tuple[np
     return samples.pixels(shown), learnt.pack.pixels[learnt.training[copies.nearest[shown].numpy()]]
 
 
-def bar(what: str, total: int, unit: str = "face") -> tqdm:
+def bar(what: str, total: int, unit: str = "") -> tqdm:
     """Return a progress bar, which is shown only in a terminal."""
-    return tqdm(desc=what, total=total, unit=unit, disable=None, leave=False)
+    return tqdm(desc=what, total=total, unit=unit or text("face"), disable=None, leave=False)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from gan import hub
 from gan.command_line import command_line
 from gan.device import enough_memory
 from gan.files import as_word, printable, replacing
+from gan.language import speaking, text
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
@@ -59,11 +60,11 @@ class ExportConfig:
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.push is not None and self.to != "safetensors":
-            raise ConfigError(f"--push uploads what --to=safetensors writes; got --to={self.to}")
+            raise ConfigError("--push uploads what --to=safetensors writes; got --to={}", self.to)
         if self.enlarge is not None and self.to != "onnx":
-            raise ConfigError(f"--enlarge goes with --to=onnx; got --to={self.to}; leave it out")
+            raise ConfigError("--enlarge goes with --to=onnx; got --to={}; leave it out", self.to)
         if self.out is not None and self.to != "safetensors" and self.out.suffix.lower() != f".{self.to}":
-            raise ConfigError(f"--out: expected a name ending in .{self.to}; got '{self.out}'")
+            raise ConfigError("--out: expected a name ending in .{}; got '{}'", self.to, self.out)
 
     @property
     def place(self) -> Path:
@@ -84,32 +85,34 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
     try:
         if config.to == "html":
             web_page.write(sampler, path)
-            told = "open it in a browser, or send it to a friend"
+            told = text("open it in a browser, or send it to a friend")
         elif config.to == "onnx":
             with replacing(path) as temporary:
                 onnx_file.write(sampler, temporary, config.enlarge or 1)
                 furthest = onnx_file.compared(sampler, temporary, config.enlarge or 1)
-            told = f"checked; numbers differ from PyTorch's by {furthest:.1g} at most"
+            told = text("checked; numbers differ from PyTorch's by {:.1g} at most").format(furthest)
         else:
             about = hub.described(sampler.model, sampler.images_seen, sampler.classes.content(), sampler.digest)
             named = hub.write(path, sampler.generator.state_dict(), about, card(sampler, config.checkpoint))
             told = f"model.safetensors, config.json, README.md; python generate.py --checkpoint={as_word(path)}"
             if not named:
-                print(
-                    f"{shown}: README.md was there and is kept, but it does not name this generator, "
-                    f"{sampler.digest}; complete it, or delete it and export again"
+                line = text(
+                    "{}: README.md was there and is kept, but it does not name this generator, {}; complete it, or "
+                    "delete it and export again"
                 )
+                print(line.format(shown, sampler.digest))
         size = f"{path.stat().st_size / 1e6:.1f} MB, " if path.is_file() else ""
         print(f"{shown}: {size}{told}")
         if config.push is not None:
-            print(f"uploaded to {hub.push(path, config.push)}")
+            print(text("uploaded to {}").format(hub.push(path, config.push)))
     except OSError as error:
-        raise ConfigError(f"could not write {shown}: {error.strerror or error}; choose another --out") from error
+        raise ConfigError("could not write {}: {}; choose another --out", shown, error.strerror or error) from error
 
 
 def card(sampler: Sampler, checkpoint: Path) -> str:
     """Return the model card, in Markdown."""
-    size, classes = sampler.model.image_size, sampler.classes.table()
+    with speaking("en"):  # as all files
+        size, classes = sampler.model.image_size, sampler.classes.table()
     weights = sum(one.numel() for one in sampler.generator.parameters())
     name = "the released generator of anime faces" if checkpoint == RELEASED else "a run"
     parts = [

@@ -42,6 +42,7 @@ from gan.classes import ROW
 from gan.command_line import BARE, command_line
 from gan.device import choose_device, enough_memory
 from gan.files import printable
+from gan.language import text
 from gan.play import directions, enlarging, inversion, morph, recipes
 from gan.play.api import Generator
 from gan.play.morph import MOST_SECONDS
@@ -165,8 +166,9 @@ class GenerateConfig:
         check_numbers(self)
         if self.gen_search_num is not None and self.gen_search_num < self.gen_num:
             raise ConfigError(
-                f"--gen_search_num: must be at least --gen_num ({self.gen_num}), which are chosen from it; "
-                f"got {self.gen_search_num}"
+                "--gen_search_num: must be at least --gen_num ({}), which are chosen from it; got {}",
+                self.gen_num,
+                self.gen_search_num,
             )
         if self.netd_path is not None and self.netg_path is None:
             raise ConfigError("--netd_path only chooses among samples of --netg_path; give that too")
@@ -175,7 +177,7 @@ class GenerateConfig:
         if self.netg_path is not None and self.netd_path is None and self.gen_search_num is not None:
             raise ConfigError("--gen_search_num chooses by a discriminator; give the one of --netg_path: --netd_path")
         if (self.morph or self.timelapse) is None and self.picture.suffix.lower() not in PICTURES:
-            raise ConfigError(f"--gen_img: expected a name ending in .png, .jpg or .webp; got '{self.gen_img}'")
+            raise ConfigError("--gen_img: expected a name ending in .png, .jpg or .webp; got '{}'", self.gen_img)
         _ = self.seeds, self.changes
 
     @property
@@ -237,10 +239,10 @@ def search(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Generate the best faces of many seeds."""
     assert config.gen_search_num is not None
     seeds = range(config.seeds[0], config.seeds[0] + config.gen_search_num)
-    with bar("choosing", total=len(seeds)) as progress:
+    with bar(text("choosing"), total=len(seeds)) as progress:
         best, by = ranking.best(sampler, seeds, config.gen_num, config.gen_mean, config.gen_std, progress.update)
-    more = f", of {len(seeds):,} {by}{' before the change' if config.changes else ''}"
-    write(config, sampler, of_seeds(config, sampler, move, best), len(best), more=more)
+    more = text(", of {:,} {} before the change") if config.changes else text(", of {:,} {}")
+    write(config, sampler, of_seeds(config, sampler, move, best), len(best), more=more.format(len(seeds), by))
 
 
 def like(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
@@ -252,19 +254,17 @@ def like(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
 
 def mix(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Generate a sum of faces."""
-    text = config.mix or ""
-    write_latents(config, sampler, "mix", move(lambda of: recipes.mixed(of, text, config.gen_mean, config.gen_std)))
+    asked = config.mix or ""
+    write_latents(config, sampler, "mix", move(lambda of: recipes.mixed(of, asked, config.gen_mean, config.gen_std)))
 
 
 def invert(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Generate the face that looks most like a picture."""
     assert config.invert is not None
-    with bar("searching", total=inversion.TOTAL) as progress:
+    with bar(text("searching"), total=inversion.TOTAL) as progress:
         found = Generator(sampler).invert(config.invert, progress.update)
-    print(
-        f"pixels differ by {found.distance:.1f} of 255 from {printable(str(config.invert))}; those of the nearest "
-        f"of {inversion.RANDOM:,} random faces by {found.random:.1f}"
-    )
+    line = text("pixels differ by {:.1f} of 255 from {}; those of the nearest of {:,} random faces by {:.1f}")
+    print(line.format(found.distance, printable(str(config.invert)), inversion.RANDOM, found.random))
     write_latents(config, sampler, "invert", move(lambda of: found.latent))
 
 
@@ -277,35 +277,36 @@ def vary(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
 
 def film(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     """Make a film that morphs from face to face and back to the first."""
-    text, path = config.morph or "", config.gen_img or Path("morph.webp")
+    asked, path = config.morph or "", config.gen_img or Path("morph.webp")
     morph.check_film(path)
-    words = [word for word in text.split(",") if word.strip()]
+    words = [word for word in asked.split(",") if word.strip()]
     if not 2 <= len(words) <= FILMED:
         raise ConfigError(
-            f"--morph: expected 2 to {FILMED} faces, by their seeds or PNG files, such as 3,17,42; got {text!r}"
+            "--morph: expected 2 to {} faces, by their seeds or PNG files, such as 3,17,42; got {!r}", FILMED, asked
         )
     points = move(lambda of: torch.cat([recipes.point(of, word, config.gen_mean, config.gen_std) for word in words]))
     n = morph.frames_of(len(points), config.seconds)
-    with bar("generating", total=(morph.FINER + 1) * n) as progress:
+    with bar(text("generating"), total=(morph.FINER + 1) * n) as progress:
         frames = zip(*morph.film(sampler, points, n, path, progress.update, config.enlarge or 1), strict=True)
     for i, (latent, pixels) in enumerate(frames):
         save_single(config, sampler, Drawn(f"morph-{i:04d}", pixels, latent))
-    print(f"{len(points)} faces and back in {n / morph.FPS:.1f} seconds, {n} pictures, in {path}")
-    told(n, "single face", config.outdir)
+    print(text("{} faces and back in {:.1f} seconds, {} pictures, in {}").format(len(points), n / morph.FPS, n, path))
+    told(text("{} single face in {}") if n == 1 else text("{} single faces in {}"), n, config.outdir)
 
 
 def timelapse(config: GenerateConfig) -> None:
     """Make a film of the preview grids of a run, given its folder."""
     run = config.timelapse or Path()
     path = config.gen_img or run / "timelapse.webp"
-    with bar("enlarging") as progress:
+    with bar(text("enlarging")) as progress:
         n = morph.timelapse(run, path, config.enlarge or 1, config.gpu, progress.update)
-    print(f"{n} pictures of the same latents, from first to last, in {path}")
+    print(text("{} pictures of the same latents, from first to last, in {}").format(n, path))
 
 
 def classes(config: GenerateConfig, sampler: Sampler, _: Mover) -> None:
     """Print the classes that the generator knows."""
-    print(sampler.classes.table() or f"{printable(str(config.netg_path or config.checkpoint))}: knows no classes")
+    none = text("{}: knows no classes").format(printable(str(config.netg_path or config.checkpoint)))
+    print(sampler.classes.table() or none)
 
 
 def drawn(config: GenerateConfig, sampler: Sampler, latents: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -333,7 +334,7 @@ def write_latents(
     if config.vary is not None:
         if len(latents) != 1:
             raise ConfigError(
-                f"--vary: draws the neighbours of one face, not of {len(latents)}; name one with --seed or --like"
+                "--vary: draws the neighbours of one face, not of {}; name one with --seed or --like", len(latents)
             )
         latents = recipes.neighbours(latents, config.gen_num, config.vary, config.gen_std)
         name, columns = "vary", None
@@ -350,13 +351,13 @@ def write(
     most = min(recipes.MOST, GRID_PIXELS // side**2)
     if config.outdir is None:  # only the grid is written
         made, n = itertools.islice(made, most), min(n, most)
-    for one in bar("generating", made, n):
+    for one in bar(text("generating"), made, n):
         save_single(config, sampler, one)
         if len(shown) < most:
             shown.append(one)
     recipes.save(sampler, shown, config.picture, columns)
-    told(len(shown), "face", config.picture, more)
-    told(n, "single face", config.outdir)
+    told(text("{} face in {}") if len(shown) == 1 else text("{} faces in {}"), len(shown), config.picture, more)
+    told(text("{} single face in {}") if n == 1 else text("{} single faces in {}"), n, config.outdir)
 
 
 def save_single(config: GenerateConfig, sampler: Sampler, one: Drawn) -> None:
@@ -365,15 +366,15 @@ def save_single(config: GenerateConfig, sampler: Sampler, one: Drawn) -> None:
         recipes.save(sampler, [one], config.outdir / f"{one.name}.png")
 
 
-def told(n: int, what: str, place: Path | None, more: str = "") -> None:
-    """Say how many faces are in which file or folder, if there is one."""
+def told(line: str, n: int, place: Path | None, more: str = "") -> None:
+    """Say how many faces are in which file or folder, if there is one; `line` has places for both."""
     if place is not None:
-        print(f"{n} {what}{'' if n == 1 else 's'} in {place}{more}")
+        print(line.format(n, place) + more)
 
 
 def bar(what: str, made: Any = None, total: int | None = None) -> tqdm:
     """Return a progress bar, which is shown only in a terminal and after a second."""
-    return tqdm(made, desc=what, total=total, unit="face", delay=1, disable=None, leave=False)
+    return tqdm(made, desc=what, total=total, unit=text("face"), delay=1, disable=None, leave=False)
 
 
 def mover(config: GenerateConfig, sampler: Sampler) -> Mover:
@@ -384,17 +385,17 @@ def mover(config: GenerateConfig, sampler: Sampler) -> Mover:
     """
     if not config.changes:
         return lambda draw: draw(sampler)
-    with bar("finding directions", total=directions.SAMPLES) as progress:
+    with bar(text("finding directions"), total=directions.SAMPLES) as progress:
         found = directions.of(sampler, progress.update)
     found.targets(sampler, config.changes)  # an unknown colour is an error now
-    return lambda draw: found.change(sampler, draw, config.changes, functools.partial(bar, "recolouring"))
+    return lambda draw: found.change(sampler, draw, config.changes, functools.partial(bar, text("recolouring")))
 
 
 def check(asked: str, config: GenerateConfig, typed: Iterable[str]) -> None:
     """Check by `GOES_WITH` that every typed option has an effect on what is asked for; raise a ConfigError if not."""
     used = {"vis", *GOES_WITH[asked].split(), *(OF_NEIGHBOURS if config.vary is not None else ())}
     for name in sorted(set(typed) - used):
-        raise ConfigError(f"--{'class' if name == 'classes' else name} has no effect with {asked}; leave it out")
+        raise ConfigError("--{} has no effect with {}; leave it out", "class" if name == "classes" else name, asked)
 
 
 def of_classes(config: GenerateConfig, sampler: Sampler) -> tuple[Sampler, bool]:
@@ -410,7 +411,7 @@ def of_classes(config: GenerateConfig, sampler: Sampler) -> tuple[Sampler, bool]
     override = sampler.classes.learned(config.changes.colours) if seeded else {}
     for column in first.keys() & override.keys():
         name = sampler.classes.vocabulary[column][0]
-        raise ConfigError(f"--class and --change both give {name}; give it once")
+        raise ConfigError("--class and --change both give {}; give it once", name)
     return sampler.of_classes(first, override), first != until
 
 
@@ -444,11 +445,11 @@ def main(config: GenerateConfig, typed: Mapping[str, Any]) -> None:
         if has_rows:
             check(verb := "--class=FROM..TO", config, typed)
     if config.enlarge is not None and (why := enlarging.why_not(sampler)):
-        print(why)
+        print(text("{}: enlarged by Lanczos instead").format(why))
     try:
         VERBS[verb](config, sampler, mover(config, sampler))
     except OSError as error:
-        raise ConfigError(f"could not write the pictures: {error}; choose another --gen_img or --outdir") from error
+        raise ConfigError("could not write the pictures: {}; choose another --gen_img or --outdir", error) from error
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gan.command_line import log, looks_like_option
 from gan.files import as_word
+from gan.language import text
 
 
 def translated(words: list[str]) -> list[str]:
@@ -27,6 +28,6 @@ def translated(words: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     program, *options = translated(sys.argv[1:])
-    log(f"main.py is the book's; here it is: python {' '.join(map(as_word, [program, *options]))}")
+    log(text("main.py is the book's; here it is: python {}").format(" ".join(map(as_word, [program, *options]))))
     sys.argv[:] = program, *options
     runpy.run_path(str(Path(__file__).with_name(program)), run_name="__main__")

@@ -51,7 +51,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
         named = ", ".join(printable(str(path)) for path in config.sources)
-        raise DataError(f"no pictures in {named}; expected a folder, a zip or pictures")
+        raise DataError("no pictures in {}; expected a folder, a zip or pictures", named)
     if config.detect is not None:
         cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
         config = dataclasses.replace(config, detect=cascade)
@@ -61,8 +61,10 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
             prepared(config, pictures, refused, others, file)
     except OSError as error:  # of the report or the temporary file; other writes handle their own errors
         raise DataError(
-            f"cannot write {printable(str(config.report))}, or the temporary file beside it (28 KB a picture): "
-            f"{error.strerror or error}; give another place: --report=FILE.html"
+            "cannot write {}, or the temporary file beside it (28 KB a picture): {}; give another place: "
+            "--report=FILE.html",
+            printable(str(config.report)),
+            error.strerror or error,
         ) from error
 
 
@@ -72,7 +74,7 @@ def prepared(
     """Do the work of `main`; `file` is a temporary file for the pictures at 96x96 pixels."""
     candidates = list(refused)
     one = dataclasses.replace(config, sources=config.sources[:1])  # sent with each chunk; there may be many sources
-    for some, data in spread(cleaning.inspect, pictures, one, "inspecting"):
+    for some, data in spread(cleaning.inspect, pictures, one, text("inspecting")):
         candidates += some
         file.write(data)
     file.flush()
@@ -117,31 +119,36 @@ def check(config: PrepareConfig) -> None:
     for given, path in zip(config.sources, sources, strict=True):
         if any(listing.same_file(folder, out) for folder in (path, *path.parents)):
             raise DataError(
-                f"--out={config.out} is, or contains, the source {given}, which must not change; give another folder"
+                "--out={} is, or contains, the source {}, which must not change; give another folder", config.out, given
             )
     for path in (config.report, config.report.with_suffix(".json")):
         real = Path(os.path.realpath(path))
         if any(real.is_relative_to(folder) for folder in (*sources, out)):
             raise DataError(
-                f"{path} would lie in a source, which must not change, or in --out, which holds faces alone; give "
-                "another place: --report=FILE.html"
+                "{} would lie in a source, which must not change, or in --out, which holds faces alone; give "
+                "another place: --report=FILE.html",
+                path,
             )
         if os.path.exists(real) and not is_report(real):
-            raise DataError(f"{path} exists and is not a report of prepare.py; give another name: --report=FILE.html")
+            raise DataError("{} exists and is not a report of prepare.py; give another name: --report=FILE.html", path)
     if not config.dry_run:
         if os.path.exists(out) and not os.path.isdir(out):
-            raise DataError(f"--out={config.out} is a file; expected a folder, or a new name")
+            raise DataError("--out={} is a file; expected a folder, or a new name", config.out)
         if Path.cwd().is_relative_to(out):
-            raise DataError(f"--out={config.out} is where you are, and it is made afresh; run this from another folder")
+            raise DataError(
+                "--out={} is where you are, and it is made afresh; run this from another folder", config.out
+            )
         tidy(out)
         if os.path.isdir(out):
             check_own(out, config.out)
     for option, path in (("--report", config.report), *([] if config.dry_run else [("--out", out)])):
         folder = existing(path)
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-            raise DataError(f"{option}={path} cannot be written: {folder} is not a writable folder; give another place")
+            raise DataError(
+                "{}={} cannot be written: {} is not a writable folder; give another place", option, path, folder
+            )
     if config.labels and not COLOURS.is_file():
-        raise DataError(f"{COLOURS}: no such file; it guesses labels; fetch it again with git checkout -- checkpoints")
+        raise DataError("{}: no such file; it guesses labels; fetch it again with git checkout -- checkpoints", COLOURS)
 
 
 def check_own(folder: Path, called: Path) -> None:
@@ -154,7 +161,7 @@ def check_own(folder: Path, called: Path) -> None:
 
     def unreadable(error: OSError) -> None:
         raise DataError(
-            f"--out={called} cannot be read: {error.strerror}; give another folder: --out=FOLDER"
+            "--out={} cannot be read: {}; give another folder: --out=FOLDER", called, error.strerror
         ) from error
 
     for place, subfolders, files in os.walk(folder, onerror=unreadable):
@@ -167,8 +174,9 @@ def check_own(folder: Path, called: Path) -> None:
                 continue
             if rows is None or inside not in rows or digest(path) != rows[inside]["sha256"]:
                 raise DataError(
-                    f"{printable(str(called / inside))} was not written by prepare.py, or was changed since; move it "
-                    "away, or give another folder: --out=FOLDER"
+                    "{} was not written by prepare.py, or was changed since; move it away, or give another "
+                    "folder: --out=FOLDER",
+                    printable(str(called / inside)),
                 )
 
 
@@ -209,10 +217,10 @@ def existing(path: Path) -> Path:
 def is_report(path: Path) -> bool:
     """Return whether a file is a report of an earlier call."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        content = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".json":
-            return {"kept_kinds", "manifest"} <= json.loads(text).keys()
-        return cleaning_report.MARK in text
+            return {"kept_kinds", "manifest"} <= json.loads(content).keys()
+        return cleaning_report.MARK in content
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -221,7 +229,7 @@ def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object
     """Run a function on chunks of pictures, in a process per core, with a progress bar. Yield its results in order."""
     work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
     with contextlib.closing(in_processes(function, work, processors.number())) as done:
-        for _, result in zip(in_chunks(pictures, what, " pictures", CHUNK), done, strict=True):
+        for _, result in zip(in_chunks(pictures, what, text(" pictures"), CHUNK), done, strict=True):
             yield result
 
 
@@ -292,11 +300,14 @@ def write_faces(
     try:
         if (free := shutil.disk_usage(existing(out)).free) < min(need, 2**34) // 4 + RESERVE:
             raise DataError(
-                f"no room for {len(kept):,} faces: {free / 1e6:,.0f} MB free on the disk of {config.out}; free some, "
-                "or give a folder on another disk: --out=FOLDER"
+                "no room for {:,} faces: {:,.0f} MB free on the disk of {}; free some, or give a folder on "
+                "another disk: --out=FOLDER",
+                len(kept),
+                free / 1e6,
+                config.out,
             )
         with replacing_folder(out, lambda old: check_own(old, config.out)) as new:
-            for found in spread(cleaning.write, list(kept.items()), new, "writing"):
+            for found in spread(cleaning.write, list(kept.items()), new, text("writing")):
                 digests |= found
             manifest = [cleaning.row(name, face, digests[name]) for name, face in kept.items()]
             others = [{**row, "deleted": True} for row in gone]
@@ -307,8 +318,10 @@ def write_faces(
             write_json(new / MANIFEST, manifest + others)
     except OSError as error:
         raise DataError(
-            f"cannot write to {config.out}: {error.strerror or error}; it is as it was; make the folder above it "
-            "writable and make room, then run the same command again; or give another folder: --out=FOLDER"
+            "cannot write to {}: {}; it is as it was; make the folder above it writable and make room, then run "
+            "the same command again; or give another folder: --out=FOLDER",
+            config.out,
+            error.strerror or error,
         ) from error
     return manifest, labels
 
@@ -324,22 +337,23 @@ def guessed(
     from gan.device import choose_device  # here, because importing torch takes seconds
     from gan.quality import colours
 
-    classifier = colours.load(choose_device(None, log=lambda text: None))
+    classifier = colours.load(choose_device(None, log=lambda line: None))
     names = {cleaning.name_of(face): rows[i] for i, face in enumerate(candidates) if not face.kind}
     found: dict[str, dict[str, tuple[str, float]]] = {}
-    for some in in_chunks(sorted(names), "guessing labels", " faces"):
+    for some in in_chunks(sorted(names), text("guessing labels"), text(" faces")):
         codes, sure = classifier(pixels[[names[name] for name in some]])
         for name, code, chance in zip(some, codes, sure, strict=True):
             columns = zip(classifier.vocabulary, code.tolist(), chance.tolist(), strict=True)
             of = {known[0]: (known[number] if number else "", round(share, 3)) for known, number, share in columns}
             found[name] = {column: of[column] for column in config.labels}
-    text = io.StringIO()
+    table = io.StringIO()
     lines = [[name, *(label for label, _ in of.values())] for name, of in found.items()]
-    csv.writer(text, lineterminator="\n").writerows([["file", *config.labels], *lines])
+    csv.writer(table, lineterminator="\n").writerows([["file", *config.labels], *lines])
     for column in config.labels:
         labelled = sum(bool(of[column][0]) for of in found.values())
-        log(f"{labelled:7,} of {len(found):,} faces have a label for {column} in {printable(str(config.out / FILE))}")
-    return found, text.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
+        line = text("{:7,} of {:,} faces have a label for {} in {}")
+        log(line.format(labelled, len(found), column, printable(str(config.out / FILE))))
+    return found, table.getvalue().encode("utf-8-sig")  # so that Excel reads names in any language
 
 
 def neighbour_distances(pixels: np.ndarray, rows: Sequence[int]) -> np.ndarray:
@@ -349,8 +363,8 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int]) -> np.ndarray:
     from gan.device import choose_device
     from gan.quality import features, metrics
 
-    extractor = features.load("faces", choose_device(None, log=lambda text: None))
-    found = torch.cat([extractor(pixels[some]) for some in in_chunks(rows, "comparing", " pictures")])
+    extractor = features.load("faces", choose_device(None, log=lambda line: None))
+    found = torch.cat([extractor(pixels[some]) for some in in_chunks(rows, text("comparing"), text(" pictures"))])
     return metrics.radii(found, cleaning.NEAREST).numpy()
 
 

@@ -212,8 +212,9 @@ def run_until_stopped(ready: Ready) -> None:
                 make_film(samples, film, monitor)
     except bdb.BdbQuit as error:
         raise ConfigError(
-            "you quit the debugger, which ends the run (c goes on, once the debug file is deleted); its last save is "
-            f"good: python train.py --resume={as_word(run.folder)}"
+            "you quit the debugger, which ends the run (c goes on, once the debug file is deleted); its last save "
+            "is good: python train.py --resume={}",
+            as_word(run.folder),
         ) from error
     if run.ranks.first:
         monitor.log("\n".join(summary(run, state, monitor)))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from config import IMAGE_SIZES, SIZES, CheckpointError
 from gan import checkpoint
+from gan.language import text
 
 Weights = dict[str, Tensor]
 EXPECTED = "expected weights that the book's program saved, such as"
@@ -28,22 +29,26 @@ def read(path: Path, example: str) -> tuple[Weights, list[Tensor]]:
         CheckpointError: the file is missing, damaged, or something else. No code in it is run.
     """
     try:
-        content = checkpoint.unpickled(path, "cpu", f"{EXPECTED} {example}")
+        content = checkpoint.unpickled(path, "cpu", f"{text(EXPECTED)} {example}")
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}; {EXPECTED} {example}") from error
+        raise CheckpointError("{}: {}; {} {}", path, error.strerror or error, text(EXPECTED), example) from error
     if isinstance(content, dict) and content.get("program"):
-        raise CheckpointError(f"{path}: a checkpoint of this program; give it with --checkpoint, or --init to train on")
+        raise CheckpointError(
+            "{}: a checkpoint of this program; give it with --checkpoint, or --init to train on", path
+        )
     if not isinstance(content, dict) or not all(isinstance(w, Tensor) for w in content.values()):
-        raise CheckpointError(f"{path}: not a plain state dict; {EXPECTED} {example}")
+        raise CheckpointError("{}: not a plain state dict; {} {}", path, text(EXPECTED), example)
     weights = {str(name).removeprefix("module."): weight for name, weight in content.items()}  # DataParallel adds it
     if "main.0.weight" not in weights:
-        names = ", ".join(list(weights)[:3]) or "nothing"
-        raise CheckpointError(f"{path}: holds {names}, not main.0.weight, ...; {EXPECTED} {example}")
+        names = ", ".join(list(weights)[:3]) or text("nothing")
+        raise CheckpointError("{}: holds {}, not main.0.weight, ...; {} {}", path, names, text(EXPECTED), example)
     for name in [name for name in weights if name.endswith(".running_mean")]:  # torch before 0.4.1 counted no batches
         weights.setdefault(name.replace("running_mean", "num_batches_tracked"), torch.tensor(0))
     kernels = [weight for weight in weights.values() if weight.dim() == 4]
     if len(kernels) < 2:
-        raise CheckpointError(f"{path}: {len(kernels)} convolutions, too few; {EXPECTED} netg_200.pth or netd_200.pth")
+        raise CheckpointError(
+            "{}: {} convolutions, too few; {} netg_200.pth or netd_200.pth", path, len(kernels), text(EXPECTED)
+        )
     return weights, kernels
 
 
@@ -62,8 +67,10 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         generator, kernels = read(netg_path, "netg_200.pth")
         if (made := kernels[-1].shape[1]) not in (1, 3):
             raise CheckpointError(
-                f"{netg_path}: not a generator, its last layer has {made} channels instead of 3 or 1; "
-                "is it the discriminator, for --netd_path?"
+                "{}: not a generator, its last layer has {} channels instead of 3 or 1; is it the discriminator, "
+                "for --netd_path?",
+                netg_path,
+                made,
             )
         found |= {"nz": kernels[0].shape[0], "ngf": kernels[-1].shape[0], "channels": kernels[-1].shape[1]}
         found |= {"image_size": _image_size(kernels, kernels[-1], netg_path)}
@@ -72,8 +79,8 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         discriminator, kernels = read(netd_path, "netd_200.pth")
         if kernels[0].shape[1] not in (1, 3) or kernels[-1].shape[0] != 1:
             raise CheckpointError(
-                f"{netd_path}: not a discriminator, it does not map a face to one number; is it the generator, for "
-                "--netg_path?"
+                "{}: not a discriminator, it does not map a face to one number; is it the generator, for --netg_path?",
+                netd_path,
             )
         normed = any(name.endswith("running_mean") for name in discriminator)
         own = {"channels": kernels[0].shape[1], "image_size": _image_size(kernels, kernels[0], netd_path)}
@@ -81,8 +88,12 @@ def networks(netg_path: Path | None, netd_path: Path | None) -> tuple[dict[str, 
         for name, value in own.items():
             if found.get(name, value) != value:
                 raise CheckpointError(
-                    f"{netd_path}: does not belong to {netg_path}: {name} {value} there and {found[name]} here; give "
-                    "the two files of one training"
+                    "{}: does not belong to {}: {} {} there and {} here; give the two files of one training",
+                    netd_path,
+                    netg_path,
+                    name,
+                    value,
+                    found[name],
                 )
         found |= {**own, "ndf": kernels[0].shape[0], "d_norm": "batch" if normed else "none"}
     return found, generator, discriminator
@@ -93,8 +104,10 @@ def _check_widths(widths: list[int], path: Path) -> None:
     expected = [widths[-1] * min(8, 2**i) for i in reversed(range(len(widths)))]
     if widths != expected:
         raise CheckpointError(
-            f"{path}: its maps have {', '.join(map(str, widths))} channels; expected those of the book's program, "
-            f"{', '.join(map(str, expected))}"
+            "{}: its maps have {} channels; expected those of the book's program, {}",
+            path,
+            ", ".join(map(str, widths)),
+            ", ".join(map(str, expected)),
         )
 
 
@@ -104,6 +117,6 @@ def _image_size(kernels: list[Tensor], at_full_size: Tensor, path: Path) -> int:
     size = 4 * 2 ** (len(kernels) - 2) * factor
     if size not in IMAGE_SIZES:
         raise CheckpointError(
-            f"{path}: {len(kernels)} convolutions make faces of {size} pixels; expected one of {SIZES}"
+            "{}: {} convolutions make faces of {} pixels; expected one of {}", path, len(kernels), size, SIZES
         )
     return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import pickle
 import warnings
@@ -17,6 +18,7 @@ import torch
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
 from gan.files import regular, replacing
+from gan.language import text
 
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
@@ -38,58 +40,71 @@ def save(path: Path, content: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch's writer wraps the disk's errors in RuntimeError
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise CheckpointError(f"could not write {path}: {cause}; make it writable, or free some disk space") from error
+        raise CheckpointError(
+            "could not write {}: {}; make it writable, or free some disk space", path, cause
+        ) from error
 
 
 def load(
-    path: Path, device: torch.device | str = "cpu", required: Sequence[str] = REQUIRED, hint: bool = True
+    path: Path,
+    device: torch.device | str = "cpu",
+    required: Sequence[str] = REQUIRED,
+    hint: bool = True,
+    instead: str = "",
 ) -> dict[str, Any]:
     """Read a file of this program onto `device`, and check that it has all `required` entries.
 
-    With `hint`, an error names the newest usable file in the same folder, which may mean reading all of them.
+    With `hint`, an error names the newest usable file in the same folder, which may mean reading all of them. `instead`
+    says what to do if the file is damaged; by default to use another one.
 
     Raises:
         CheckpointError: the file is missing, damaged, foreign, newer than this program, or contains code.
     """
     try:
-        return _read(path, device, required)
+        return _read(path, device, required, instead)
     except CheckpointError as error:
-        if not hint:
+        beside = _usable_beside(path, required) if hint else None
+        if beside is None:
             raise
-        named = ""
-        with contextlib.suppress(OSError):
-            for other in checkpoints_in(path.parent):
-                with contextlib.suppress(CheckpointError):
-                    if other != path and _read(other, "cpu", required):
-                        named = f"; the newest usable file beside it is {other}"
-                        break
-        raise CheckpointError(f"{error}{named}") from error.__cause__
+        raise CheckpointError("{}; the newest usable file beside it is {}", error, beside) from error.__cause__
 
 
-def _read(path: Path, device: torch.device | str, required: Sequence[str]) -> dict[str, Any]:
+def _usable_beside(path: Path, required: Sequence[str]) -> Path | None:
+    with contextlib.suppress(OSError):
+        for other in checkpoints_in(path.parent):
+            with contextlib.suppress(CheckpointError):
+                if other != path and _read(other, "cpu", required):
+                    return other
+    return None
+
+
+def _read(path: Path, device: torch.device | str, required: Sequence[str], instead: str = "") -> dict[str, Any]:
+    instead = instead or text("use another file")
     try:
         regular(path)
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                book = OF_THE_BOOK if path.suffix == ".pth" else ""
-                raise CheckpointError(f"{path}: not a checkpoint, or a damaged one; use another file{book}")
-        content = unpickled(path, device, "use another file")
+                book = text(OF_THE_BOOK) if path.suffix == ".pth" else ""
+                raise CheckpointError("{}: not a checkpoint, or a damaged one; {}{}", path, instead, book)
+        content = unpickled(path, device, instead)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise CheckpointError(
-            f"{path}: no such checkpoint; expected a .pt file or the folder of a run{_perhaps(path)}"
+            "{}: no such checkpoint; expected a .pt file or the folder of a run{}", path, _perhaps(path)
         ) from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; use another file") from error
+        raise CheckpointError("{}: cannot be opened, {}; {}", path, error.strerror, instead) from error
     if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
-        raise CheckpointError(f"{path}: not written by this program; expected a checkpoint of train.py")
+        raise CheckpointError("{}: not written by this program; expected a checkpoint of train.py", path)
     if content["format"] > FORMAT:
         raise CheckpointError(
-            f"{path}: written by a newer version of this program (format {content['format']}, this one reads up to "
-            f"{FORMAT}); update the program"
+            "{}: written by a newer version of this program (format {}, this one reads up to {}); update the program",
+            path,
+            content["format"],
+            FORMAT,
         )
     missing = [name for name in required if name not in content]
     if missing:
-        raise CheckpointError(f"{path}: incomplete, it lacks {', '.join(missing)}; use another file")
+        raise CheckpointError("{}: incomplete, it lacks {}; {}", path, ", ".join(missing), instead)
     return content
 
 
@@ -107,10 +122,10 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
             with zipfile.ZipFile(path) as archive:
                 if sum(part.file_size for part in archive.infolist()) > max(HARMLESS, DENSEST * path.stat().st_size):
                     raise CheckpointError(
-                        f"{path}: would unpack to far more than weights do, so it was not unpacked; {instead}"
+                        "{}: would unpack to far more than weights do, so it was not unpacked; {}", path, instead
                     )
                 if (broken := archive.testzip()) is not None:  # torch does not verify the checksums
-                    raise CheckpointError(f"{path}: damaged, {broken} is not what was written; {instead}")
+                    raise CheckpointError("{}: damaged, {} is not what was written; {}", path, broken, instead)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about foreign files and the old format
             return torch.load(path, map_location=device, weights_only=True)
@@ -118,23 +133,23 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
         raise
     except pickle.UnpicklingError as error:  # torch refuses pickles that call anything but its own constructors
         raise CheckpointError(
-            f"{path}: not weights, or it holds Python code or objects and was not loaded; {instead}"
+            "{}: not weights, or it holds Python code or objects and was not loaded; {}", path, instead
         ) from error
     except Exception as error:  # the errors of torch and zipfile for damaged files have no common type
         if out_of_memory(error):
             raise
-        raise CheckpointError(f"{path}: damaged or cut short, it cannot be read; {instead}") from error
+        raise CheckpointError("{}: damaged or cut short, it cannot be read; {}", path, instead) from error
 
 
 def _perhaps(path: Path) -> str:
     """Return a suggestion for a missing path, as the end of an error message."""
     if path.name == "released":
-        return "; the released generator is for --init=released"
+        return text("; the released generator is for --init=released")
     runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
     near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1)
     if near:
-        return f"; did you mean {runs[near[0]]}?"
-    return f"; the newest run is {newest_run()}" if runs else ""
+        return text("; did you mean {}?").format(runs[near[0]])
+    return text("; the newest run is {}").format(newest_run()) if runs else ""
 
 
 def checkpoints_in(folder: Path, pattern: str = "[!.]*.pt") -> list[Path]:
@@ -156,7 +171,8 @@ def find(path: Path, names: tuple[str, ...]) -> Path:
         return path
     found = next((path / name for name in names if os.path.isfile(path / name)), None)
     if found is None:
-        raise CheckpointError(f"{path}: no {' or '.join(names)} in this folder; give a run's folder or a .pt file")
+        some = functools.reduce(text("{} or {}").format, names)
+        raise CheckpointError("{}: no {} in this folder; give a run's folder or a .pt file", path, some)
     return found
 
 
@@ -172,8 +188,9 @@ def newest_run(runs: Path = RUNS) -> Path:
     latest = max(runs.glob("*/latest.pt"), key=lambda p: p.stat().st_mtime_ns, default=None)
     if latest is None:
         raise CheckpointError(
-            f"--resume: no run with a latest.pt in {runs.resolve()}; runs are looked for in the folder where you type; "
-            "start one with python train.py"
+            "--resume: no run with a latest.pt in {}; runs are looked for in the folder where you type; start one "
+            "with python train.py",
+            runs.resolve(),
         )
     return latest.parent
 
@@ -191,5 +208,5 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, torch.Tensor], w
             raise
         one = " ".join(str(error).splitlines()[-1].split())[:200].rstrip(".")
         raise CheckpointError(
-            f"{path}: its {what} is another network ({one}); use the options it was trained with"
+            "{}: its {} is another network ({}); use the options it was trained with", path, text(what), one
         ) from error

@@ -17,6 +17,7 @@ import torch
 
 from config import ConfigError, Vocabulary
 from gan.files import printable
+from gan.language import text
 
 ROW, MOST_ROWS = 8, 16  # faces in a row of previews with classes, and most rows
 NAMED = 20  # most classes that a message lists
@@ -48,12 +49,12 @@ class Classes:
             return NONE
         vocabulary = content["model"]["vocabulary"]
         if not all(isinstance(name, str) for names in vocabulary for name in names):
-            raise ValueError("the names of its classes are no text")
+            raise ValueError(text("the names of its classes are no text"))
         rows, counts = (known[of].cpu().numpy() for of in ("rows", "counts"))
         sizes = np.array([len(classes) for _, *classes in vocabulary])
         whole = rows.dtype.kind == counts.dtype.kind == "i" and rows.shape == (*counts.shape, len(sizes))
         if not (whole and len(rows) and (rows >= 0).all() and (rows <= sizes).all() and (counts > 0).all()):
-            raise ValueError("its classes and their counts do not fit together")
+            raise ValueError(text("its classes and their counts do not fit together"))
         return cls(vocabulary, rows, counts)
 
     def content(self) -> dict[str, Any]:
@@ -100,7 +101,7 @@ class Classes:
     def learned(self, colours: Mapping[str, str]) -> dict[int, int]:
         """Return the code, by column, of each requested colour, of hair or eyes by name, that is a class."""
         return {
-            column: 1 + known.index(one_of(colours[name], known, "colour"))
+            column: 1 + known.index(one_of(colours[name], known, text("colour")))
             for column, (name, *known) in enumerate(self.vocabulary)
             if name in colours and colours[name].casefold() in map(str.casefold, known)
         }
@@ -109,7 +110,7 @@ class Classes:
         """Return the number of faces that have a class."""
         return int(self.counts[self.rows[:, column] == code].sum())
 
-    def parse(self, text: str) -> tuple[dict[int, int], dict[int, int]]:
+    def parse(self, asked: str) -> tuple[dict[int, int], dict[int, int]]:
         """Parse the classes a user asks for, such as `hair:blue,eyes:red`. A single column's name may be left out.
 
         Returns:
@@ -126,28 +127,28 @@ class Classes:
             )
         before_columns = r",(?=\s*(?:" + "|".join(map(re.escape, columns)) + r")\s*:)"
         try:
-            found = [self._asked(part) for part in re.split(before_columns, text, flags=re.IGNORECASE)]
+            found = [self._asked(part) for part in re.split(before_columns, asked, flags=re.IGNORECASE)]
         except ConfigError:  # assume that names hold no commas, so that the error names the invalid part
-            found = [self._asked(part) for part in text.split(",") if part.strip()] or [self._asked("")]
+            found = [self._asked(part) for part in asked.split(",") if part.strip()] or [self._asked("")]
         for column, *_ in found:
             if [one for one, *_ in found].count(column) > 1:
-                raise ConfigError(f"--class: {columns[column]} is given twice; give it once")
+                raise ConfigError("--class: {} is given twice; give it once", columns[column])
         return {column: first for column, first, _ in found}, {column: last for column, _, last in found}
 
-    def _asked(self, text: str) -> tuple[int, int, int]:
+    def _asked(self, part: str) -> tuple[int, int, int]:
         """Parse one part of a user's request: return the column, and the codes at the start and end of its range."""
-        text, columns = text.strip(), [names[0] for names in self.vocabulary]
-        name, colon, wanted = (word.strip() for word in text.partition(":"))
+        part, columns = part.strip(), [names[0] for names in self.vocabulary]
+        name, colon, wanted = (word.strip() for word in part.partition(":"))
         if len(columns) == 1 and (not colon or name.casefold() != columns[0].casefold()):
-            name, wanted = columns[0], text
+            name, wanted = columns[0], part
         if not wanted:
             raise ConfigError(
-                f"--class: expected COLUMN:CLASS, such as {columns[0]}:{self.vocabulary[0][1]}; got {text!r}"
+                "--class: expected COLUMN:CLASS, such as {}:{}; got {!r}", columns[0], self.vocabulary[0][1], part
             )
-        column = columns.index(one_of(name, columns, "column"))
+        column = columns.index(one_of(name, columns, text("column")))
         name, *known = self.vocabulary[column]
         ends = [wanted] if wanted.casefold() in map(str.casefold, known) else [*wanted.split("..", 1), wanted][:2]
-        codes = [1 + known.index(one_of(end.strip(), known, f"class of {name}")) for end in ends]
+        codes = [1 + known.index(one_of(end.strip(), known, text("class of {}").format(name))) for end in ends]
         return column, codes[0], codes[-1]
 
     def table(self) -> str:
@@ -156,7 +157,8 @@ class Classes:
         for column, (name, *classes) in enumerate(self.vocabulary):
             shown = ", ".join(f"{printable(one)} {self.number(column, code):,}" for code, one in enumerate(classes, 1))
             unknown = self.number(column, 0)
-            lines.append(f"{printable(name)}: {shown}" + (f"; not labelled {unknown:,}" if unknown else ""))
+            more = text("; not labelled {:,}").format(unknown) if unknown else ""
+            lines.append(f"{printable(name)}: {shown}{more}")
         return "\n".join(lines)
 
 
@@ -169,6 +171,6 @@ def one_of(word: str, known: Sequence[str], what: str, option: str = "class") ->
     if word in known or word.casefold() in folded:
         return word if word in known else folded[word.casefold()]
     near = difflib.get_close_matches(word.casefold(), folded, n=1)
-    some = ", ".join(known[:NAMED]) + (", ...; all of them: --class" if len(known) > NAMED else "")
-    do = f"did you mean {folded[near[0]]}?" if near else f"there are {some}"
-    raise ConfigError(f"--{option}: no {what} is called {word!r}; {do}")
+    some = ", ".join(known[:NAMED]) + (text(", ...; all of them: --class") if len(known) > NAMED else "")
+    do = text("did you mean {}?").format(folded[near[0]]) if near else text("there are {}").format(some)
+    raise ConfigError("--{}: no {} is called {!r}; {}", option, what, word, do)

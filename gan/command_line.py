@@ -35,7 +35,12 @@ from gan.presets import PRESETS, resolve
 MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
 BARE = "True"  # their value in that case: `--resume` is `--resume=True`
 VERBS = ("train", "generate", "evaluate", "prepare", "app", "export")
-KINDS = {int: "a whole number", float: "a number", Path: "a path", str: "text"}
+KINDS = {
+    int: "--{}: expected a whole number; got {!r}",
+    float: "--{}: expected a number; got {!r}",
+    Path: "--{}: expected a path; got {!r}",
+    str: "--{}: expected text; got {!r}",
+}
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\uff0d"  # which word processors make of hyphens
 INVISIBLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 PLAIN = "sources"  # the field for words that are not options, which are paths
@@ -147,7 +152,7 @@ def check_words(argv: Sequence[str], hints: Mapping[str, Any]) -> None:
     """
     for word in argv:
         if (name := word.lstrip(DASHES)) not in ("", word) and not os.path.lexists(word):
-            raise ConfigError(f"{word} begins with a typographic dash; write --{name}")
+            raise ConfigError("{} begins with a typographic dash; write --{}", word, name)
     seen: set[str] = set()
     for word, following in itertools.pairwise([*argv, "--"]):  # as if another option followed the last word
         if word in ("-", "--"):
@@ -211,7 +216,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
     if kind is not hint and text == "None":
         return None
     if (unseen := INVISIBLE.search(text)) and not (kind is Path and os.path.lexists(text)):
-        raise ConfigError(f"--{name}: has the invisible character {unseen[0]!a}; got {got!r}; type it anew")
+        raise ConfigError("--{}: has the invisible character {!a}; got {!r}; type it anew", name, unseen[0], got)
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         if text not in choices:
@@ -227,9 +232,9 @@ def convert(name: str, text: str, hint: Any) -> Any:
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)
     except (ValueError, RuntimeError):  # RuntimeError: ~ without a home folder
-        raise ConfigError(f"--{{}}: expected {KINDS[kind]}; got {{!r}}", name, got) from None
+        raise ConfigError(KINDS[kind], name, got) from None
     if isinstance(value, Path) and (why := unusable(value)):
-        raise ConfigError(f"--{name}: {why}; give another path; got {got!r}")
+        raise ConfigError("--{}: {}; give another path; got {!r}", name, why, got)
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError("--{}: expected a finite number; got {!r}", name, got)
     if isinstance(value, int) and abs(value) >= 2**63:

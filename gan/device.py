@@ -277,7 +277,8 @@ def skipping(what: str, log: Callable[[str], object] = print) -> Iterator[None]:
         diverged = isinstance(error, LinAlgError)  # samples that are all alike are degenerate
         if not diverged and not out_of_memory(error):
             raise
-        log(f"{error if diverged else 'out of memory'}: {what} skipped, training continues")
+        why = str(error) if diverged else text("out of memory")
+        log(text("{}: {} skipped, training continues").format(why, what))
 
 
 def out_of_memory(error: BaseException) -> bool:

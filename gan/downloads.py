@@ -13,6 +13,7 @@ import certifi
 import platformdirs
 
 from gan.files import replacing
+from gan.language import text
 
 SECONDS = 5  # without an answer until a request fails
 
@@ -26,8 +27,11 @@ def proxy() -> str:
     """Name a variable with a SOCKS proxy, through which nothing is fetched, and what to do; empty if there is none."""
     for name, value in os.environ.items():
         if name.lower() in ("all_proxy", "http_proxy", "https_proxy") and value.lower().startswith("socks"):
-            instead = "https_proxy=http://127.0.0.1:PORT, with the HTTP port of the same proxy"
-            return f"; the variable {name} names a SOCKS proxy, which is not supported: unset it, and set {instead}"
+            told = text(
+                "; the variable {} names a SOCKS proxy, which is not supported: unset it, and set "
+                "https_proxy=http://127.0.0.1:PORT, with the HTTP port of the same proxy"
+            )
+            return told.format(name)
     return ""
 
 

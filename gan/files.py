@@ -18,6 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from gan.language import text
+
 LEFT = ".*.*.[0-9]*.*"  # pattern of the hidden names of `replacing`, which a killed process leaves behind
 # Seconds between attempts to rename on Windows, which fail while another program, say a virus scanner, reads the file.
 WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2) if os.name == "nt" else ()
@@ -122,25 +124,25 @@ def move(source: Path, target: Path) -> None:
 def regular(path: Path) -> None:
     """Raise an OSError if a path is a device or a pipe, which could be read forever."""
     if not (stat.S_ISREG(mode := os.stat(path).st_mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "a device or a pipe, not a file or a folder", str(path))
+        raise OSError(errno.EINVAL, text("a device or a pipe, not a file or a folder"), str(path))
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, content: str) -> None:
     """Write a text in UTF-8; characters that are not Unicode, as in some paths, are escaped.
 
     Raises:
         OSError: it cannot be written; `path` is unchanged.
     """
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
 def as_word(path: Path | str) -> str:
     """Return a path or other text as one word of a shell command, quoted if it has blanks or special characters."""
-    text = str(path)
-    if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", text):
-        return text
-    return f'"{text}"' if os.name == "nt" else shlex.quote(text)
+    word = str(path)
+    if re.fullmatch(r"[\w@%+=:,./\\-]+" if os.name == "nt" else r"[\w@%+=:,./-]+", word):
+        return word
+    return f'"{word}"' if os.name == "nt" else shlex.quote(word)
 
 
 def printable(name: str) -> str:

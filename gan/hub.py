@@ -35,7 +35,7 @@ def write(folder: Path, weights: Mapping[str, torch.Tensor], described: Mapping[
         from safetensors.torch import save
     others = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
     if others and not (folder / WEIGHTS).is_file():
-        raise ConfigError(f"--out: {folder} has other files; name a new folder, or one that export.py wrote")
+        raise ConfigError("--out: {} has other files; name a new folder, or one that export.py wrote", folder)
     content = {
         WEIGHTS: save({name: one.detach().cpu().contiguous() for name, one in weights.items()}),
         CONFIG: (json.dumps(described, indent=2) + "\n").encode(),
@@ -72,10 +72,13 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
             content["classes"] = {name: torch.from_numpy(codes) for name, codes in coded.items()}
         content["ema"] = load_file(path, str(on))
     except OSError as error:
-        raise CheckpointError(f"{error.filename or path}: cannot be opened, {error.strerror or error}") from error
+        raise CheckpointError("{}: cannot be opened, {}", error.filename or path, error.strerror or error) from error
     except (SafetensorError, ArithmeticError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{path}: it or its {CONFIG} is damaged or not of this program ({error}); take another copy of the folder"
+            "{}: it or its {} is damaged or not of this program ({}); take another copy of the folder",
+            path,
+            CONFIG,
+            error,
         ) from error
     return content
 
@@ -114,6 +117,7 @@ def push(folder: Path, name: str, endpoint: str | None = None) -> str:
         raise ConfigError("--push: nobody is logged in to the hub; run hf auth login, or set HF_TOKEN") from error
     except failures as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        said = f"--push: the hub did not take {name!r} ({reason}); the folder {folder} is whole"
-        raise ConfigError(f"{said}{downloads.proxy()}") from error
+        raise ConfigError(
+            "--push: the hub did not take {!r} ({}); the folder {} is whole{}", name, reason, folder, downloads.proxy()
+        ) from error
     return str(address)

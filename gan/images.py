@@ -19,6 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from gan.files import replacing
+from gan.language import text
 
 FORMATS = ["PNG", "JPEG"]  # of the pictures that this program writes and reads again
 PREVIEWS = "step-????????.png"  # pattern of the names of a run's preview grids
@@ -143,7 +144,7 @@ def save_film(
             frames.append(Image.fromarray(enlarge(load_picture(previews[i]))))
             frames[-1].thumbnail((times * FRAME_SIZE, times * FRAME_SIZE), Image.Resampling.LANCZOS)
     if not frames:
-        raise OSError("none of its pictures can be read")
+        raise OSError(text("none of its pictures can be read"))
     n, each = len(frames), max(20, round(1000 * seconds / len(frames)))
     if path.suffix.lower() == ".mp4":
         frames += frames[-1:] * (LAST // each)

@@ -53,9 +53,10 @@ def text(message: str) -> str:
 
 
 def said(error: UserError) -> str:
-    """Return what an error says, in the language of `lang`."""
+    """Return what an error says, in the language of `lang`, and likewise the errors among its values."""
     message = text(error.message)
-    return message.format(*error.values) if error.values else message
+    values = [said(value) if isinstance(value, UserError) else value for value in error.values]
+    return message.format(*values) if values else message
 
 
 @functools.cache

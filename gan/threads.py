@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from gan import processors
+from gan.language import text
 
 FIRST_SECONDS, SECONDS = 0.3, 4.0  # between looks at the machine, at first and later
 FULL = 0.95  # share of the processors in use at which programs wait for one another
@@ -48,13 +49,14 @@ class Threads:
             torch.set_num_threads(self.number)
         if log is not None and self.agreed < self.most and not self.told:
             self.told = True
-            therefore = "training takes as many threads as they leave free"
+            therefore = text("training takes as many threads as they leave free")
             if self.fixed:
-                therefore = (
-                    f"this run keeps its {self.number} threads, on which its exact results depend, and is slow; to go "
-                    "on with fewer: stop it, set OMP_NUM_THREADS=1, --resume"
-                )
-            log(f"other programs keep {self.demand:.1f} of {len(self.processors)} processors busy; {therefore}")
+                therefore = text(
+                    "this run keeps its {} threads, on which its exact results depend, and is slow; to go on with "
+                    "fewer: stop it, set OMP_NUM_THREADS=1, --resume"
+                ).format(self.number)
+            line = text("other programs keep {:.1f} of {} processors busy; {}")
+            log(line.format(self.demand, len(self.processors), therefore))
 
     def fix(self) -> None:
         """Keep the number of threads of an idle machine from now on."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import urllib.parse
 
+from gan.language import text
+
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})  # how a browser addresses this machine, through ssh too
 REFUSED = "403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that in the browser\n"
 
@@ -15,7 +17,8 @@ def tunnel(port: int) -> str:
     if len(connection) != 4:
         return ""
     user = os.environ.get("USER", "USER")
-    return f"\non your own machine first: ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
+    command = f"ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
+    return "\n" + text("on your own machine first: {}").format(command)
 
 
 def is_foreign(host: str | None, origin: str | None) -> bool:

@@ -120,19 +120,19 @@ class PrepareConfig:
         check_numbers(self)
         if not self.sources:
             more = "" if self.detect is None else " --detect"
-            raise ConfigError(f"nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER{more}")
+            raise ConfigError("nothing to prepare; name a folder, a zip or pictures: python prepare.py FOLDER{}", more)
         for kind in filter(None, (kind.strip() for kind in self.keep.split(","))):
             if kind not in KEEPABLE:
-                raise ConfigError(f"--keep: expected some of {', '.join(KEEPABLE)}; got {kind!r}")
+                raise ConfigError("--keep: expected some of {}; got {!r}", ", ".join(KEEPABLE), kind)
         for label in self.labels:
             if label not in LABELS:
-                raise ConfigError(f"--label: expected some of {', '.join(LABELS)}; got {label!r}")
+                raise ConfigError("--label: expected some of {}; got {!r}", ", ".join(LABELS), label)
         if self.labels and self.dry_run:
             raise ConfigError("--label writes labels.csv beside the faces, and --dry_run writes none; leave one out")
         if self.detect is not None and self.centre:
             raise ConfigError("--detect and --centre both say what to cut; give one of them")
         if self.report.suffix.lower() not in (".html", ".htm"):
-            raise ConfigError(f"--report: expected a name ending in .html; got '{self.report}'")
+            raise ConfigError("--report: expected a name ending in .html; got '{}'", self.report)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -210,8 +210,8 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
             is_folder = stat.S_ISDIR(os.stat(root).st_mode)
             names, passed = listing.files_below(root, False, [out]) if is_folder else ([root.name], [])
         except OSError as error:
-            what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-            raise DataError(f"{given} {what}; expected a folder of pictures, a zip or a picture") from error
+            what = listing.why_closed(error)
+            raise DataError("{} {}; expected a folder of pictures, a zip or a picture", given, what) from error
         root = root if is_folder else root.parent
         for one in passed:
             refuse(Picture(root, one.name), one.why, one.unreadable)
@@ -252,7 +252,7 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
             try:
                 found += list(_inspect(picture, config))  # a list, to add all of its faces or none
             except Image.DecompressionBombError:
-                what = f"more than {MOST_PIXELS / 1e6:.0f} million pixels"
+                what = text("more than {:.0f} million pixels").format(MOST_PIXELS / 1e6)
                 found.append((Candidate(picture, "refused", what), b""))
             except Exception as error:
                 ends = re.search(r"truncat|\bended\b|unexpected end|incomplete", str(error), re.IGNORECASE)
@@ -263,7 +263,8 @@ def inspect(pictures: Sequence[Picture], config: PrepareConfig) -> tuple[list[Ca
 def _inspect(picture: Picture, config: PrepareConfig) -> Iterator[tuple[Candidate, bytes]]:
     file = source(picture.path, picture.member)
     if isinstance(file, Path) and (length := file.stat().st_size) > LARGEST_MEMBER:
-        raise ValueError(f"{length / 1e6:,.0f} MB; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
+        told = text("{:,.0f} MB; at most {:,.0f} are read")
+        raise ValueError(told.format(length / 1e6, LARGEST_MEMBER / 1e6))
     with Image.open(file, formats=FORMATS) as image:
         width, height = image.size
         if config.detect is None:
@@ -440,7 +441,9 @@ def write(faces: Sequence[tuple[str, Candidate]], folder: Path) -> dict[str, str
             data = content(face)
         except Exception as error:
             raise DataError(
-                f"{face.picture.about} has changed since it was inspected ({reason(error)}); run the same command again"
+                "{} has changed since it was inspected ({}); run the same command again",
+                face.picture.about,
+                reason(error),
             ) from error
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)

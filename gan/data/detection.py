@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from config import DataError, needing
+from gan.language import text
 
 ANIME = "lbpcascade_animeface"  # of nagadomi; MIT
 SHA256 = "9376d30ac38db6bda2a68b88b3b76bbd7e6aa33af47f7f5c76bc88ca75f1ce30"
@@ -57,11 +58,11 @@ def cascade(given: Path | None) -> Path:
         import cv2
     path = given or _of_anime()
     if not path.is_file():
-        raise DataError(f"--detect={path} does not exist; {PEOPLE}")
+        raise DataError("--detect={} does not exist; {}", path, text(PEOPLE))
     with contextlib.suppress(cv2.error, SystemError, OSError, ValueError):
         if not detector(path).empty():
             return path
-    raise DataError(f"--detect={path} is not a cascade that OpenCV can read; {PEOPLE}")
+    raise DataError("--detect={} is not a cascade that OpenCV can read; {}", path, text(PEOPLE))
 
 
 def _of_anime() -> Path:
@@ -71,13 +72,19 @@ def _of_anime() -> Path:
     try:
         if downloads.has(path, SHA256) or any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
             return path
-        put = f"put it at {path}"
+        put = text("put it at {}").format(path)
     except OSError as error:
-        put = f"make {path} writable ({error.strerror or error})"
-    was = f"; the file at {path} is another one (its SHA-256 should be {SHA256})" if path.is_file() else ""
+        put = text("make {} writable ({})").format(path, error.strerror or error)
+    other = text("; the file at {} is another one (its SHA-256 should be {})").format(path, SHA256)
+    was = other if path.is_file() else ""
     raise DataError(
-        f"what anime faces look like is in a file that could not be fetched{was}: download {ADDRESSES[0]} or "
-        f"{ADDRESSES[1]} and {put}, or name it: --detect=FILE{downloads.proxy()}"
+        "what anime faces look like is in a file that could not be fetched{}: download {} or {} and {}, or name "
+        "it: --detect=FILE{}",
+        was,
+        ADDRESSES[0],
+        ADDRESSES[1],
+        put,
+        downloads.proxy(),
     )
 
 
@@ -88,8 +95,8 @@ def detector(path: Path) -> Any:
 
     found = cv2.CascadeClassifier(str(path))
     if found.empty():  # perhaps only because OpenCV on Windows cannot open paths with foreign characters
-        text = path.read_text(encoding="utf-8")
-        file = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
+        content = path.read_text(encoding="utf-8")
+        file = cv2.FileStorage(content, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
         found.read(file.getFirstTopLevelNode())
     return found
 

@@ -79,8 +79,10 @@ class Pack:
         faces = self.pixels[:0] if cut else self.pixels[indices]
         if cut or [zlib.crc32(face) for face in faces] != self.hashes[indices].tolist():
             raise DataError(
-                f"{path} was truncated or modified since it was packed; delete {self.folder}, and the "
-                "next run or --resume packs the faces again"
+                "{} was truncated or modified since it was packed; delete {}, and the next run or --resume packs "
+                "the faces again",
+                path,
+                self.folder,
             )
         return faces
 
@@ -134,7 +136,7 @@ def _load(folder: Path) -> Pack:
 
 
 def _damaged(folder: Path, error: Exception) -> DataError:
-    return DataError(f"the pack {folder} is damaged ({error}); delete it, and the next run makes it again")
+    return DataError("the pack {} is damaged ({}); delete it, and the next run makes it again", folder, error)
 
 
 def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
@@ -146,20 +148,23 @@ def _describe(pack: Pack, data_path: Path, log: Callable[[str], None]) -> None:
         line = text("{:,} faces of {}x{} pixels from {}, packed in {}")
         log(line.format(n, size, size, data_path, pack.folder))
     if pack.rejected:
-        names, said = pack.folder / "rejected.txt", ""
+        names, said = pack.folder / "rejected.txt", text("files rejected: {:,}").format(pack.rejected)
         with contextlib.suppress(OSError, ValueError):
             lines = [line.split("\t", 1) for line in names.read_text(encoding="utf-8").splitlines()]
-            said = f": {listing.told((name, why) for name, why in lines)}"
-        log(
-            f"files rejected: {pack.rejected:,}{said}; {names} names them and the reasons; if the disk or the network "
-            f"was at fault, delete {pack.folder}, and the next run tries them again"
+            told = listing.told((name, why) for name, why in lines)
+            said = text("files rejected: {:,}: {}").format(pack.rejected, told)
+        line = text(
+            "{}; {} names them and the reasons; if the disk or the network was at fault, delete {}, and the next run "
+            "tries them again"
         )
+        log(line.format(said, names, pack.folder))
     copies = n - len(np.unique(pack.hashes))  # by checksum, without reading pixels
     copied = data_path != SYNTHETIC and copies > n**2 / 2**33  # more than the expected number of hash collisions
     if copied:
-        log(f"exact duplicates of other faces: {copies:,}")
+        log(text("exact duplicates of other faces: {:,}").format(copies))
     if (pack.rejected or copied) and data_path.exists():
-        log(f"to remove them and other useless pictures: python prepare.py {as_word(data_path)} --out=FOLDER")
+        line = text("to remove them and other useless pictures: python prepare.py {} --out=FOLDER")
+        log(line.format(as_word(data_path)))
 
 
 def _delete_unused(packs: Path, log: Callable[[str], None]) -> None:
@@ -176,7 +181,7 @@ def _delete_unused(packs: Path, log: Callable[[str], None]) -> None:
             if folder.is_dir() and folder.stat().st_mtime <= until:
                 with folder_beside(folder) as place:  # so that other processes find no pack rather than half of one
                     folder.rename(place / "unused")
-                log(f"deleted the pack {folder}, which had not been opened for {UNUSED_DAYS} days")
+                log(text("deleted the pack {}, which had not been opened for {} days").format(folder, UNUSED_DAYS))
 
 
 def names_of(pack: Pack) -> list[str]:
@@ -215,12 +220,12 @@ def _find(data_path: Path) -> list[Listed]:
     try:
         is_folder = stat.S_ISDIR(os.stat(data_path).st_mode)
     except OSError as error:
-        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise DataError(f"{data_path} {what}; expected a folder of pictures or a zip; {GIVE}") from error
+        what = listing.why_closed(error)
+        raise DataError("{} {}; expected a folder of pictures or a zip; {}", data_path, what, text(GIVE)) from error
     if not is_folder:
         if data_path.suffix.lower() != ".zip":
-            what = listing.why_unread(data_path.name) or "a file but not a zip"
-            raise DataError(f"{data_path} is {what}; expected a folder of pictures or a zip; {GIVE}")
+            what = listing.why_unread(data_path.name) or text("a file but not a zip")
+            raise DataError("{} is {}; expected a folder of pictures or a zip; {}", data_path, what, text(GIVE))
         return [_listed(str(data_path), data_path.name)]
     return _below(data_path)
 
@@ -230,8 +235,12 @@ def _below(root: Path, every: bool = False) -> list[Listed]:
     try:
         names, passed = listing.files_below(root, links_out=True)
     except OSError as error:
-        what = f"cannot read {root}: {error.strerror}; expected a readable folder"
-        raise DataError(f"{what}; change its permissions or {GIVE}") from error
+        raise DataError(
+            "cannot read {}: {}; expected a readable folder; change its permissions or {}",
+            root,
+            error.strerror,
+            text(GIVE),
+        ) from error
     names = (names if every else listing.sifted(root, names)[0]) + [folder.name for folder in passed]
     return [_listed(os.path.join(root, name), name) for name in sorted(names)]
 
@@ -264,15 +273,20 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
                 members, passed, _ = listing.members(root / name)
             except Exception as error:
                 if root != data_path:
-                    what = f"{data_path} is not a readable zip ({reason(error)})"
-                    raise DataError(f"{what}; expected a folder of pictures or a zip; {GIVE}") from error
+                    raise DataError(
+                        "{} is not a readable zip ({}); expected a folder of pictures or a zip; {}",
+                        data_path,
+                        reason(error),
+                        text(GIVE),
+                    ) from error
                 rejected.append((printable(name), reason(error)))
                 continue
             pictures += [(name, member.name) for member in members]
             rejected += [(printable(f"{name}/{member.name}"), member.why) for member in passed]
     if not pictures:
-        found = f"not read: {listing.told(rejected)}" if rejected else "looked at any depth and in zips"
-        raise DataError(f"no pictures in {data_path}; {found}; put faces there or {GIVE}")
+        found = text("not read: {}").format(listing.told(rejected))
+        found = found if rejected else text("looked at any depth and in zips")
+        raise DataError("no pictures in {}; {}; put faces there or {}", data_path, found, text(GIVE))
     return root, pictures, rejected
 
 
@@ -295,16 +309,25 @@ def _make_pack(
         folder.parent.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(folder.parent).free) < need + RESERVE:
             raise DataError(
-                f"no room for the pack: {free / 1e6:,.0f} MB free on the disk of {folder.parent}, "
-                f"{(need + RESERVE) / 1e6:,.0f} MB needed; free some, or run from a folder on another disk"
+                "no room for the pack: {:,.0f} MB free on the disk of {}, {:,.0f} MB needed; free some, or run "
+                "from a folder on another disk",
+                free / 1e6,
+                folder.parent,
+                (need + RESERVE) / 1e6,
             )
         with replacing_folder(folder) as unfinished:
             hashes, names, broken = _write_faces(unfinished / "faces.npy", root, pictures, shape, workers, log)
             rejected += broken
             if len(hashes) < 2:
-                first = f"; not read: {listing.told(rejected)}" if rejected else ""
-                found = f"{len(hashes)} of {len(hashes) + len(rejected):,} pictures in {data_path} can be read"
-                raise DataError(f"{found}, expected at least 2, and better thousands{first}; add some or {GIVE}")
+                raise DataError(
+                    "{} of {:,} pictures in {} can be read, expected at least 2, and better thousands{}; add some "
+                    "or {}",
+                    len(hashes),
+                    len(hashes) + len(rejected),
+                    data_path,
+                    text("; not read: {}").format(listing.told(rejected)) if rejected else "",
+                    text(GIVE),
+                )
             if rejected:
                 lines = "".join(f"{name}\t{why}\n" for name, why in rejected)
                 (unfinished / "rejected.txt").write_text(lines, encoding="utf-8")
@@ -321,8 +344,11 @@ def _make_pack(
         pass
     except OSError as error:  # from writing; errors of reading pictures are caught where they are read
         raise DataError(
-            f"cannot write the pack of {data_path} to {folder.parent}: {error.strerror or error}; expected a writable "
-            "folder with room; change that, or run from another folder"
+            "cannot write the pack of {} to {}: {}; expected a writable folder with room; change that, or run "
+            "from another folder",
+            data_path,
+            folder.parent,
+            error.strerror or error,
         ) from error
     finally:
         torchvision_data.open_dataset.cache_clear()
@@ -338,7 +364,7 @@ def _write_faces(
     with (
         path.open("wb") as out,
         contextlib.closing(in_processes(_decode, work, workers)) as done,
-        tqdm(desc="packing", total=len(pictures), unit=" faces", disable=None) as bar,
+        tqdm(desc=text("packing"), total=len(pictures), unit=text(" faces"), disable=None) as bar,
     ):
         _write_header(out, 0, shape)
         said = time.monotonic()
@@ -390,7 +416,9 @@ def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
     pixels, *_, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
     if rejected:
         name, why = rejected[0]
-        raise DataError(f"{printable(str(path.parent / name))}: cannot be read as a picture ({why}); give another one")
+        raise DataError(
+            "{}: cannot be read as a picture ({}); give another one", printable(str(path.parent / name)), why
+        )
     return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels).copy()
 
 

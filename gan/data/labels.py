@@ -16,6 +16,7 @@ from gan.data import synthetic, torchvision_data
 from gan.data.faces import Pack, names_of
 from gan.data.pictures import repaired
 from gan.files import printable
+from gan.language import text
 
 FILE = "labels.csv"  # in the folder of faces: a column `file`, and one for each kind of label
 LEAST = 50  # minimum number of faces in each class folder for folders to be taken as classes by default
@@ -63,12 +64,15 @@ def read(pack: Pack, data_path: Path, wanted: bool | None, log: Callable[[str], 
         return found
     if wanted:
         raise DataError(
-            f"--classes: {data_path} has no labels; expected a folder for each class (folders, not zips), or a "
-            f"{FILE} with the columns file,hair,... beside the faces; python prepare.py --label makes one"
+            "--classes: {} has no labels; expected a folder for each class (folders, not zips), or a {} with the "
+            "columns file,hair,... beside the faces; python prepare.py --label makes one",
+            data_path,
+            FILE,
         )
     for folder in sorted(data_path.iterdir()) if data_path.is_dir() else ():
         if os.path.isfile(folder / FILE):
-            log(f"{printable(str(folder / FILE))} is used only with --data_path={printable(str(folder))}")
+            line = text("{} is used only with --data_path={}")
+            log(line.format(printable(str(folder / FILE)), printable(str(folder))))
             break
     return None
 
@@ -82,7 +86,7 @@ def _of_synthetic(pack: Pack) -> Texts:
 def _of_torchvision(pack: Pack, data_path: Path) -> Texts:
     """Return the class of each picture of a torchvision dataset; a DataError says that it has none."""
     if (classes := torchvision_data.classes_of(data_path)) is None:
-        raise DataError(f"--classes: torchvision has no class for each picture of {data_path}; leave --classes out")
+        raise DataError("--classes: torchvision has no class for each picture of {}; leave --classes out", data_path)
     named: Texts = {"class": [classes[int(index)] for index in names_of(pack)]}
     torchvision_data.open_dataset.cache_clear()  # it may hold all pictures
     return named
@@ -106,22 +110,23 @@ def learned(
         classes = sorted(sizes.keys() - set(small))
         if small:
             shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
-            more = "" if len(small) <= 5 else f" and {len(small) - 5} more"
-            said = f"fewer than {FEWEST} faces each, too few for a class; they count as unlabelled"
-            log(f"{column}: {shown}{more}: {said}")
+            shown = shown if len(small) <= 5 else text("{} and {} more").format(shown, len(small) - 5)
+            few = text("{}: {}: fewer than {} faces each, too few for a class; they count as unlabelled")
+            log(few.format(column, shown, FEWEST))
         if not classes:
-            log(f"{column}: no class is large enough; the column is ignored")
+            log(text("{}: no class is large enough; the column is ignored").format(column))
             continue
         numbers = {name: code for code, name in enumerate(classes, 1)}
         vocabulary.append((column, *classes))
         codes.append(np.array([numbers.get(value, 0) for value in values], np.int64))
-        of = f"{sum(sizes[name] for name in classes):,} of {len(training):,} faces have one"
+        of = text("{:,} of {:,} faces have one").format(sum(sizes[name] for name in classes), len(training))
         shown = ", ".join(map(printable, classes[:20])) + (", ..." if len(classes) > 20 else "")
-        log(f"learning {len(classes)} classes of {printable(column)} ({of}): {shown}; without: --noclasses")
+        line = text("learning {} classes of {} ({}): {}; without: --noclasses")
+        log(line.format(len(classes), printable(column), of, shown))
     if vocabulary:
         return tuple(vocabulary), np.stack(codes, axis=1)
     if wanted:
-        raise DataError(f"--classes: no class in {data_path} has {FEWEST} faces; add faces, or leave the option out")
+        raise DataError("--classes: no class in {} has {} faces; add faces, or leave the option out", data_path, FEWEST)
     return None
 
 
@@ -154,18 +159,18 @@ def _of_folders(pack: Pack, data_path: Path, wanted: bool, log: Callable[[str], 
         below = Counter(_folders([name.partition("/")[2] for name in names]))
         if sizes and not outside and "" not in below and len(below) > 1 and min(below.values()) >= LEAST:
             only = printable(str(data_path / names[0].partition("/")[0]))
-            log(f"the folders of {only} are used as classes only with --data_path={only}")
+            log(text("the folders of {} are used as classes only with --data_path={}").format(only, only))
         return None
     least = min(sizes, key=lambda name: sizes[name])
     if outside:
-        why = f": {outside:,} of the faces lie outside of them"
+        why = text(": {:,} of the faces lie outside of them").format(outside)
     elif sizes[least] < LEAST:
-        why = f": {printable(least)} has only {sizes[least]} faces, fewer than {LEAST}"
+        why = text(": {} has only {} faces, fewer than {}").format(printable(least), sizes[least], LEAST)
     elif len(sizes) > MOST or all(name.isdigit() or name.lower() in SPLITS for name in sizes):
         why = ""
     else:
         return {"class": folders}
-    log(f"the {len(sizes):,} folders of {source} are not used as classes{why}; --classes uses them")
+    log(text("the {:,} folders of {} are not used as classes{}; --classes uses them").format(len(sizes), source, why))
     return None
 
 
@@ -177,7 +182,7 @@ def _folders(names: Sequence[str]) -> list[str]:
 
 def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Texts:
     """Read a labels.csv, which names a file by its path below the data path; a zip counts as a folder."""
-    expected = (
+    expected = text(
         "expected UTF-8 text with commas: first a line such as file,hair,eyes, then one for each face; fix it, or "
         "ignore it with --noclasses"
     )
@@ -185,16 +190,19 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Te
         with path.open(newline="", encoding="utf-8-sig") as file:
             head, *lines = list(csv.reader(file, strict=True, skipinitialspace=True)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}; {expected}") from error
+        raise DataError("{} cannot be read: {}; {}", path, error, expected) from error
     columns = [name.strip() for name in head]
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
-        raise DataError(f"{path}: its first line is {printable(','.join(columns))[:80]!r}; {expected}")
+        raise DataError("{}: its first line is {!r}; {}", path, printable(",".join(columns))[:80], expected)
     rows = list[tuple[int, dict[str, str]]]()
     for number, line in enumerate(lines, 2):
         if line and len(line) != len(columns):
             raise DataError(
-                f"{path}: line {number} has {len(line)} fields, the first has {len(columns)}; put text that holds "
-                "commas in quotes"
+                "{}: line {} has {} fields, the first has {}; put text that holds commas in quotes",
+                path,
+                number,
+                len(line),
+                len(columns),
             )
         if any(map(str.strip, line)):
             rows.append((number, dict(zip(columns, map(str.strip, line), strict=True))))
@@ -209,18 +217,23 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Te
             continue
         if named.setdefault(position, number) != number:
             raise DataError(
-                f"{path}: lines {named[position]} and {number} both name {printable(name)}; keep one of them"
+                "{}: lines {} and {} both name {}; keep one of them", path, named[position], number, printable(name)
             )
         for column, value in row.items():
             texts[column][position] = value
     if len(strays) == len(rows):
-        example = printable(strays[0]) if strays else "none"
+        example = printable(strays[0]) if strays else text("none")
         raise DataError(
-            f"{path}: none of its {len(rows):,} files is among the faces; got {example}, expected paths below "
-            f"{path.parent}, such as {printable(names[0])}"
+            "{}: none of its {:,} files is among the faces; got {}, expected paths below {}, such as {}",
+            path,
+            len(rows),
+            example,
+            path.parent,
+            printable(names[0]),
         )
     if strays:
-        log(f"{path}: {len(strays):,} of {len(rows):,} files are not among the faces, such as {printable(strays[0])}")
+        line = text("{}: {:,} of {:,} files are not among the faces, such as {}")
+        log(line.format(path, len(strays), len(rows), printable(strays[0])))
     return texts
 
 

@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 from config import RUNS
 from gan.data.pictures import LARGEST_MEMBER, SUFFIXES, is_visible, opens, reason, repaired, source
 from gan.files import printable
+from gan.language import text
 
 # What may hold faces and is not read, by the ends of names, and what to do about it.
 UNREAD = {
@@ -89,7 +90,7 @@ def files_below(root: Path, links_out: bool, without: Sequence[Path] = ()) -> tu
         def stays(name: str, folder: str = folder, below: Path = below) -> bool:
             if links_out or Path(os.path.realpath(os.path.join(folder, name))).is_relative_to(inside):
                 return True
-            passed.append(PassedOver((below / name).as_posix(), LEADS_OUT))
+            passed.append(PassedOver((below / name).as_posix(), text(LEADS_OUT)))
             return False
 
         subfolders[:] = [
@@ -110,7 +111,15 @@ def suffix_of(name: str) -> str:
 
 def why_unread(name: str) -> str:
     """Return why a file that may hold faces is not read, and what to do; empty if it is read, or something else."""
-    return UNREAD.get(suffix_of(name), "")
+    why = UNREAD.get(suffix_of(name), "")
+    return text(why) if why else ""
+
+
+def why_closed(error: OSError) -> str:
+    """Return why a source cannot be opened, in words that go on after its name."""
+    if isinstance(error, FileNotFoundError):
+        return text("does not exist")
+    return text("cannot be read: {}").format(error.strerror)
 
 
 def is_picture(name: str, opened: Callable[[], Path | IO[bytes]]) -> bool:
@@ -146,7 +155,11 @@ def told(passed: Iterable[tuple[str, str]]) -> str:
     for name, why in passed:
         by_reason.setdefault(why, []).append(printable(name))
     most = sorted(by_reason.items(), key=lambda of: -len(of[1]))
-    tell = [f"{names[0]}{f' and {len(names) - 1:,} more' * (len(names) > 1)} ({why})" for why, names in most[:3]]
+    one, some = text("{} ({})"), text("{} and {:,} more ({})")
+    tell = [
+        one.format(names[0], why) if len(names) == 1 else some.format(names[0], len(names) - 1, why)
+        for why, names in most[:3]
+    ]
     return "; ".join([*tell, *(["..."] if most[3:] else [])])
 
 
@@ -166,7 +179,8 @@ def members(path: Path) -> tuple[list[Member], list[PassedOver], list[str]]:
             called = name if info.flag_bits & 0x800 else repaired(name)  # unless the zip states the encoding
             parts = re.split(r"[/\\]", name)
             forbidden = _forbidden(info, parts)
-            unread = "a zip in a zip: unpack the outer one" if name.lower().endswith(".zip") else why_unread(name)
+            zipped = name.lower().endswith(".zip")
+            unread = text("a zip in a zip: unpack the outer one") if zipped else why_unread(name)
             if not all(map(is_visible, parts)):
                 others.append(name)
             elif unread:
@@ -183,13 +197,13 @@ def members(path: Path) -> tuple[list[Member], list[PassedOver], list[str]]:
 def _forbidden(info: zipfile.ZipInfo, parts: Sequence[str]) -> str:
     """Return the reason why a zip's member must not be read, or an empty string if it may be."""
     if ".." in parts or parts[0] == "" or re.match("[A-Za-z]:", parts[0]):
-        return "its name leads out of the zip"
+        return text("its name leads out of the zip")
     if stat.S_ISLNK(info.external_attr >> 16):
-        return "a link inside a zip"
+        return text("a link inside a zip")
     if info.flag_bits & 1:
-        return "it has a password: unpack it first"
+        return text("it has a password: unpack it first")
     if info.file_size > LARGEST_MEMBER or info.file_size > 200 * max(info.compress_size, 2**12):
-        return f"it would unpack from {info.compress_size:,} to {info.file_size:,} bytes"
+        return text("it would unpack from {:,} to {:,} bytes").format(info.compress_size, info.file_size)
     return ""
 
 

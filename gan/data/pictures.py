@@ -29,6 +29,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
+from gan.language import text
 
 AVIF = "avif" in features.modules and features.check("avif")  # check() alone would warn in an older Pillow
 with contextlib.suppress(Exception):  # it is not installed, or not for this computer
@@ -63,9 +64,9 @@ def is_visible(name: str) -> bool:
 def reason(error: Exception) -> str:
     """Return the reason why a picture cannot be read, in words."""
     if isinstance(error, UnidentifiedImageError):  # its own message has the address of an object
-        return "not a picture of a known format"
+        return text("not a picture of a known format")
     if isinstance(error, zipfile.BadZipFile):
-        return f"{error}: damaged or incomplete, download it again"
+        return text("{}: damaged or incomplete, download it again").format(error)
     return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
 
 
@@ -88,13 +89,14 @@ def source(path: Path, member: str) -> Path | io.BytesIO:
     """
     if not member:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would block forever
-            raise OSError("not a regular file, or a folder that cannot be read")
+            raise OSError(text("not a regular file, or a folder that cannot be read"))
         return path
     info = _zip(path).getinfo(member)
     if info.file_size > LARGEST_MEMBER:
-        raise ValueError(f"{info.file_size / 1e6:,.0f} MB unpacked; at most {LARGEST_MEMBER / 1e6:,.0f} are read")
+        told = text("{:,.0f} MB unpacked; at most {:,.0f} are read")
+        raise ValueError(told.format(info.file_size / 1e6, LARGEST_MEMBER / 1e6))
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("compressed by an unsupported method; zip it again")
+        raise ValueError(text("compressed by an unsupported method; zip it again"))
     with _zip(path).open(info) as member_file:  # at most the stated size, even if it is wrong
         return io.BytesIO(member_file.read(info.file_size))
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from config import DataError
+from gan.language import text
 
 PREFIX = "torchvision:"
 NO_SETS = frozenset({"FakeData", "VisionDataset", "LSUNClass"})
@@ -35,11 +36,11 @@ def split(data_path: Path) -> tuple[str, Path]:
     """
     name, _, root = str(data_path).removeprefix(PREFIX).partition(":")
     if not (name and root):
-        raise DataError(f"{data_path}: expected torchvision:NAME:FOLDER, such as torchvision:MNIST:FOLDER")
+        raise DataError("{}: expected torchvision:NAME:FOLDER, such as torchvision:MNIST:FOLDER", data_path)
     folder = Path(os.path.expanduser(root))
     if not os.path.isdir(folder):
         raise DataError(
-            f"{data_path}: {folder} is not a folder; give the one that torchvision calls the dataset's root"
+            "{}: {} is not a folder; give the one that torchvision calls the dataset's root", data_path, folder
         )
     return name, folder
 
@@ -57,17 +58,17 @@ def open_dataset(data_path: Path) -> Any:
     known: dict[str, Any] = dict(inspect.getmembers(torchvision.datasets, inspect.isclass))
     kinds = {n: kind for n, kind in known.items() if n not in NO_SETS}
     if name in ("ImageFolder", "DatasetFolder"):
-        raise DataError(f"{data_path}: class folders are read without torchvision: --data_path={root}")
+        raise DataError("{}: class folders are read without torchvision: --data_path={}", data_path, root)
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.4)
-        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(kinds))}"
-        raise DataError(f"{data_path}: torchvision has no dataset {name!r}; {meant}")
+        meant = text("did you mean {}?").format(near[0]) if near else text("it has {}").format(", ".join(sorted(kinds)))
+        raise DataError("{}: torchvision has no dataset {!r}; {}", data_path, name, meant)
     options: dict[str, Any] = {"download": False} if "download" in inspect.signature(kinds[name]).parameters else {}
     if name == "LSUN":  # by default it expects all scenes
         options["classes"] = sorted(path.name.removesuffix("_lmdb") for path in root.glob("*_train_lmdb"))
         if not options["classes"]:
             raise DataError(
-                f"{data_path}: no folder in {root} has the name of an LSUN scene, such as bedroom_train_lmdb"
+                "{}: no folder in {} has the name of an LSUN scene, such as bedroom_train_lmdb", data_path, root
             )
     try:
         root = root.resolve()
@@ -83,18 +84,27 @@ def open_dataset(data_path: Path) -> Any:
         return dataset
     except ModuleNotFoundError as error:
         raise DataError(
-            f"{data_path}: torchvision reads it with the package {error.name}, which is not installed; "
-            f"pip install -r requirements-extra.txt, or pip install {error.name}"
+            "{}: torchvision reads it with the package {}, which is not installed; pip install -r "
+            "requirements-extra.txt, or pip install {}",
+            data_path,
+            error.name,
+            error.name,
         ) from error
     except TypeError as error:
         raise DataError(
-            f"{data_path}: torchvision.datasets.{name} needs more than a folder, so it cannot be used; unpack its "
-            "pictures into a folder"
+            "{}: torchvision.datasets.{} needs more than a folder, so it cannot be used; unpack its pictures into "
+            "a folder",
+            data_path,
+            name,
         ) from error
     except Exception as error:  # datasets raise many different types if files are missing
         raise DataError(
-            f"{data_path}: torchvision cannot open it ({' '.join(str(error).split())}); expected the files of "
-            f"torchvision.datasets.{name} in {root}, downloaded and unpacked already"
+            "{}: torchvision cannot open it ({}); expected the files of torchvision.datasets.{} in {}, downloaded "
+            "and unpacked already",
+            data_path,
+            " ".join(str(error).split()),
+            name,
+            root,
         ) from error
 
 
@@ -118,5 +128,5 @@ def picture(data_path: Path, index: int) -> Any:
     item = open_dataset(data_path)[index]
     item = item[0] if isinstance(item, tuple) else item
     if not hasattr(item, "convert"):
-        raise ValueError(f"not a picture but {type(item).__name__}")
+        raise ValueError(text("not a picture but {}").format(type(item).__name__))
     return item

@@ -76,7 +76,7 @@ class Generator:
             raise ConfigError("expected at least one face, by its seed, a PNG file or its latent; got none")
         for one in found:
             if one.shape != (1, self.sampler.model.nz):
-                raise ConfigError(f"expected a latent of shape (1, {self.sampler.model.nz}); got {tuple(one.shape)}")
+                raise ConfigError("expected a latent of shape (1, {}); got {}", self.sampler.model.nz, tuple(one.shape))
         return torch.cat(found)
 
     def sample(
@@ -117,11 +117,11 @@ class Generator:
 
     def _sampled(self, n: int, seed: int, truncation: float, classes: str, best_of: int | None) -> Tensor:
         if n < 1 or seed < 0:
-            raise ConfigError(f"expected n of at least 1 and a seed from 0 on; got n {n}, seed {seed}")
+            raise ConfigError("expected n of at least 1 and a seed from 0 on; got n {}, seed {}", n, seed)
         sampler, seeds = self.of_classes(classes).sampler, range(seed, seed + n)
         if best_of is not None:
             if best_of < n:
-                raise ConfigError(f"best_of must be at least n, {n}, which are chosen from it; got {best_of}")
+                raise ConfigError("best_of must be at least n, {}, which are chosen from it; got {}", n, best_of)
             seeds, _ = ranking.best(sampler, range(seed, seed + best_of), n, 0.0, truncation)
         return sampler.latents(seeds, 0.0, truncation).cpu()
 
@@ -165,7 +165,7 @@ class Generator:
             ConfigError: as in `draw`, or there are fewer than two faces.
         """
         if len(faces) < 2:
-            raise ConfigError(f"a film goes from face to face; give two or more, got {len(faces)}")
+            raise ConfigError("a film goes from face to face; give two or more, got {}", len(faces))
         frames = morph.frames_of(len(faces), seconds)
         return self._pictures(morph.evenly(self.sampler, self.latents(faces), frames), enlarge)
 

@@ -23,6 +23,7 @@ from torch.nn.functional import avg_pool2d, cross_entropy, normalize, pad
 from config import DIRECTIONS, LABELS, ConfigError
 from gan import checkpoint, device
 from gan.classes import one_of
+from gan.language import text
 from gan.quality import colours
 from gan.quality.features import sized
 from gan.quality.sampling import Sampler
@@ -62,20 +63,20 @@ class Change:
         return ",".join([*sliders, *(f"{name}:{colour}" for name, colour in self.colours.items())])
 
     @classmethod
-    def parse(cls, text: str) -> Change:
+    def parse(cls, asked: str) -> Change:
         """Parse a text such as `hair:blue,eyes:red,light:0.5,turn:-1`. Whether colours exist is checked later.
 
         Raises:
             ConfigError: a part is malformed, unknown, out of range or given twice.
         """
         given = dict[str, str]()
-        for part in re.split(r",(?=[^,:]*:)", text):  # the name of a class may hold commas
+        for part in re.split(r",(?=[^,:]*:)", asked):  # the name of a class may hold commas
             name, _, value = (word.strip() for word in part.partition(":"))
             if not (name and value):
-                raise ConfigError(f"--change: expected NAME:VALUE, such as hair:blue,light:0.5; got {part.strip()!r}")
-            name = one_of(name, (*LABELS, *SLIDERS), "change", "change")
+                raise ConfigError("--change: expected NAME:VALUE, such as hair:blue,light:0.5; got {!r}", part.strip())
+            name = one_of(name, (*LABELS, *SLIDERS), text("change"), "change")
             if name in given:
-                raise ConfigError(f"--change: {name} is given twice; give it once")
+                raise ConfigError("--change: {} is given twice; give it once", name)
             given[name] = value
         shares = {name: _share(name, value) for name, value in given.items() if name in SLIDERS}
         return cls(
@@ -84,14 +85,14 @@ class Change:
         )
 
 
-def _share(name: str, text: str) -> float:
+def _share(name: str, typed: str) -> float:
     """Parse how far to move along a slider."""
     try:
-        share = float(text)
+        share = float(typed)
     except ValueError:
-        raise ConfigError(f"--change: {name} must be a number, such as {name}:0.5; got {text!r}") from None
+        raise ConfigError("--change: {} must be a number, such as {}:0.5; got {!r}", name, name, typed) from None
     if not -1 <= share <= 1:  # also if it is NaN
-        raise ConfigError(f"--change: {name} must be from -1 to 1; got {text}")
+        raise ConfigError("--change: {} must be from -1 to 1; got {}", name, typed)
     return share
 
 
@@ -176,7 +177,7 @@ class Directions:
         """
         column = [names[0] for names in self.classifier.vocabulary].index(name)
         known = self.classifier.vocabulary[column][1:]
-        return column, 1 + known.index(one_of(colour, known, f"colour of {name}", "change"))
+        return column, 1 + known.index(one_of(colour, known, text("colour of {}").format(name), "change"))
 
     def recolour(self, sampler: Sampler, latent: Tensor, column: int, code: int, own: Tensor) -> Tensor:
         """Move a latent (1, nz) only as far as it takes to change a colour, given by the column and code of `code`.

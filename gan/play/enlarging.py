@@ -12,6 +12,7 @@ from torch import Tensor
 from config import ENLARGER, ConfigError
 from gan import checkpoint, device, images, threads
 from gan.enlarger import TIMES, Enlarger
+from gan.language import text
 from gan.quality import features, whole_faces
 from gan.quality.features import shipped
 from gan.quality.sampling import Sampler
@@ -38,7 +39,7 @@ def draw(sampler: Sampler, latents: Tensor, times: int, progress: Progress = lam
         ConfigError: `times` is not one of `CHOICES`.
     """
     if times not in CHOICES:
-        raise ConfigError(f"expected to enlarge 1, 2 or 4 times; got {times}")
+        raise ConfigError("expected to enlarge 1, 2 or 4 times; got {}", times)
     for faces in sampler.draw(latents):
         large = faces if times == 1 else enlarged(faces, times, sampler.device, by_network=not why_not(sampler))
         progress(len(faces))
@@ -71,14 +72,14 @@ def why_no_drawing(faces: np.ndarray, on: torch.device) -> str:
     """Return why the network should not enlarge faces (N, S, S, C) uint8, in words; empty if it should."""
     size = faces.shape[1]
     if not LEAST <= size <= MOST:
-        return f"the enlarger knows faces of {LEAST} to {MOST} pixels; these have {size}: enlarged by Lanczos instead"
+        return text("the enlarger knows faces of {} to {} pixels; these have {}").format(LEAST, MOST, size)
     whole = whole_faces.load(features.load("faces", on))
     distance = whole.distance(whole.extractor(faces)).median().item() / whole.extractor.width
     if distance > DRAWN:
-        return (
-            f"these do not look like drawn faces (distance {distance:.1f}, drawn ones up to {DRAWN}), which alone the "
-            "enlarger knows: enlarged by Lanczos instead"
+        told = text(
+            "these do not look like drawn faces (distance {:.1f}, drawn ones up to {}), which alone the enlarger knows"
         )
+        return told.format(distance, DRAWN)
     return ""
 
 

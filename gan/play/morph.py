@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 from config import CheckpointError, ConfigError
 from gan import images
 from gan.device import choose_device
+from gan.language import text
 from gan.play import enlarging
 from gan.quality.sampling import Sampler
 
@@ -52,7 +53,7 @@ def film(
     try:
         images.save_morph(faces, path, FPS)
     except OSError as error:
-        raise ConfigError(f"could not write the film: {error}; choose another --gen_img") from error
+        raise ConfigError("could not write the film: {}; choose another --gen_img", error) from error
     return latents, faces
 
 
@@ -74,16 +75,22 @@ def timelapse(run: Path, path: Path, times: int, gpu: bool | None, progress: Cal
         frames = sorted(samples.glob(images.PREVIEWS))
     if len(frames) < 2:
         raise CheckpointError(
-            f"{run}: {len(frames)} preview grids in {samples}, but a film needs two; give the folder of a run that was "
-            "trained with --plot_every above 0"
+            "{}: {} preview grids in {}, but a film needs two; give the folder of a run that was trained with "
+            "--plot_every above 0",
+            run,
+            len(frames),
+            samples,
         )
     check_film(path)
     try:
         return images.save_film(frames, path, times=times, enlarge=of_grids(frames[-1], size, times, gpu, progress))
     except OSError as error:
         raise ConfigError(
-            f"could not make the film of {run}: {error}; check that the grids in {samples} are whole, or give another "
-            "place for the film: --gen_img"
+            "could not make the film of {}: {}; check that the grids in {} are whole, or give another place for "
+            "the film: --gen_img",
+            run,
+            error,
+            samples,
         ) from error
 
 
@@ -100,10 +107,10 @@ def of_grids(
         return lambda sheet: sheet
     on, sheet = choose_device(gpu), images.load_picture(last)
     if any((side - images.GAP) % (size + images.GAP) for side in sheet.shape[:2]):
-        raise CheckpointError(f"{last}: not a grid of faces of {size} pixels, as the run's are; leave out --enlarge")
+        raise CheckpointError("{}: not a grid of faces of {} pixels, as the run's are; leave out --enlarge", last, size)
     why = enlarging.why_no_drawing(images.cells(sheet, size), on)
     if why:
-        print(why)
+        print(text("{}: enlarged by Lanczos instead").format(why))
 
     def enlarge(sheet: np.ndarray) -> np.ndarray:
         large = enlarging.enlarged(images.cells(sheet, size), times, on, by_network=not why)
@@ -125,7 +132,7 @@ def check_film(path: Path) -> None:
         ConfigError: it cannot.
     """
     if path.suffix.lower() not in FILMS:
-        raise ConfigError(f"--gen_img: expected a film ending in .webp, .gif or .mp4; got '{path}'")
+        raise ConfigError("--gen_img: expected a film ending in .webp, .gif or .mp4; got '{}'", path)
     if path.suffix.lower() == ".mp4" and not has_av():
         raise ConfigError("--gen_img: .mp4 needs the package av; pip install -r requirements-extra.txt, or give .webp")
 

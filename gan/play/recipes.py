@@ -87,19 +87,20 @@ def read(path: Path) -> Recipe:
     try:
         text = images.text_of(path, KEYWORD)
     except OSError as error:
-        raise ConfigError(f"{shown}: cannot be read as a picture ({error}); give a PNG of generate.py") from error
+        raise ConfigError("{}: cannot be read as a picture ({}); give a PNG of generate.py", shown, error) from error
     if text is None:
         raise ConfigError(
-            f"{shown}: has no recipe; only the PNG files that generate.py wrote have one, and programs that change "
-            "pictures drop it"
+            "{}: has no recipe; only the PNG files that generate.py wrote have one, and programs that change "
+            "pictures drop it",
+            shown,
         )
     try:
         content = json.loads(text)
         if content["version"] == VERSION:
             return _checked(content)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
-        raise ConfigError(f"{shown}: its recipe is damaged; take another copy of the picture") from error
-    raise ConfigError(f"{shown}: its recipe is of another version of this program; update the program")
+        raise ConfigError("{}: its recipe is damaged; take another copy of the picture", shown) from error
+    raise ConfigError("{}: its recipe is of another version of this program; update the program", shown)
 
 
 def _checked(content: Any) -> Recipe:
@@ -127,8 +128,10 @@ def of(sampler: Sampler, path: Path) -> Recipe:
     recipe = read(path)
     if recipe.generator != sampler.digest or recipe.latents.shape[1] != sampler.model.nz:
         raise ConfigError(
-            f"{printable(str(path))}: was made by another generator ({printable(recipe.generator[:16])}) than this one "
-            f"({sampler.digest}); name the one that made it with --checkpoint"
+            "{}: was made by another generator ({}) than this one ({}); name the one that made it with --checkpoint",
+            printable(str(path)),
+            printable(recipe.generator[:16]),
+            sampler.digest,
         )
     return recipe
 
@@ -141,10 +144,10 @@ def seeds(text: str) -> list[int]:
         first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
         if not first <= last <= 2**53:
             raise ConfigError(
-                f"--seed: expected a number, or numbers and ranges such as 1-64,100, up to 2**53; got {part.strip()!r}"
+                "--seed: expected a number, or numbers and ranges such as 1-64,100, up to 2**53; got {!r}", part.strip()
             )
         if len(found) + last - first >= MOST_SEEDS:
-            raise ConfigError(f"--seed: at most {MOST_SEEDS:,} faces at once; got {text!r}")
+            raise ConfigError("--seed: at most {:,} faces at once; got {!r}", MOST_SEEDS, text)
         found += range(first, last + 1)
     return list(dict.fromkeys(found))
 
@@ -161,8 +164,9 @@ def point(sampler: Sampler, text: str, mean: float = 0.0, std: float = 1.0) -> T
     recipe = of(sampler, Path(text))
     if len(recipe.latents) != 1:
         raise ConfigError(
-            f"{printable(text)}: shows {len(recipe.latents)} faces; give one of them by its seed, or as a single PNG, "
-            "which --outdir writes"
+            "{}: shows {} faces; give one of them by its seed, or as a single PNG, which --outdir writes",
+            printable(text),
+            len(recipe.latents),
         )
     return recipe.latents
 
@@ -198,7 +202,7 @@ def total(signs: Sequence[str], latents: list[Tensor], text: str) -> Tensor:
     total = torch.stack([one if sign == "+" else -one for sign, one in zip(signs, latents, strict=True)]).sum(0)
     length, lengths = total.norm(), torch.stack(latents).norm(dim=2)
     if length <= 1e-3 * lengths.mean():
-        raise ConfigError(f"--mix: nothing is left of {text!r}; add a face that is not taken away again")
+        raise ConfigError("--mix: nothing is left of {!r}; add a face that is not taken away again", text)
     return total * (lengths.mean() / length)
 
 
@@ -213,7 +217,8 @@ def terms(text: str) -> tuple[list[str], list[str]]:
     words = [first, *others[1::2]]
     if not others or not all(re.match(r"[^\s+-]", word) for word in words):
         raise ConfigError(
-            f"--mix: expected a sum of faces, such as '12 - 7 + 30', seeds or PNG files with blanks around the signs; "
-            f"got {text!r}"
+            "--mix: expected a sum of faces, such as '12 - 7 + 30', seeds or PNG files with blanks around the "
+            "signs; got {!r}",
+            text,
         )
     return ["+", *others[::2]], words

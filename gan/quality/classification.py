@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from config import Vocabulary
+from gan.language import text
 from gan.quality import metrics
 
 LEAST = 50  # labelled faces needed in each half to measure a column
@@ -37,15 +38,15 @@ class Column:
 
     def __str__(self) -> str:
         """Format the results as lines of text."""
-        usual = f"of real faces {self.real:.0%}, by chance {self.chance:.0%}"
-        head = f"{self.name}: {self.agreement:.0%} of the samples look like their class; {usual}"
-        lines = [
-            f"  {name:12}{of['samples']:>7,} samples, {of['agreement']:.0%}, real {of['real']:.0%}"
-            + (f"; FD {of['fd']:.1f}, floor {of['floor']:.1f}" if "fd" in of else "")
-            for name, of in list(self.classes.items())[:SHOWN]
-        ]
-        more = [f"  and {len(self.classes) - SHOWN} more, in the JSON file"] if len(self.classes) > SHOWN else []
-        return "\n".join([head, *lines, *more])
+        head = text("{}: {:.0%} of the samples look like their class; of real faces {:.0%}, by chance {:.0%}")
+        lines = [head.format(self.name, self.agreement, self.real, self.chance)]
+        for name, of in list(self.classes.items())[:SHOWN]:
+            line = text("  {:12}{:>7,} samples, {:.0%}, real {:.0%}")
+            line = line.format(name, int(of["samples"]), of["agreement"], of["real"])
+            lines.append(line + (text("; FD {:.1f}, floor {:.1f}").format(of["fd"], of["floor"]) if "fd" in of else ""))
+        if len(self.classes) > SHOWN:
+            lines.append(text("  and {} more, in the JSON file").format(len(self.classes) - SHOWN))
+        return "\n".join(lines)
 
 
 def measure(

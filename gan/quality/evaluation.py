@@ -18,6 +18,7 @@ from torch import Tensor
 from config import REFERENCE, Metric
 from gan import checkpoint
 from gan.data.faces import Pack
+from gan.language import text
 from gan.latent import stream
 from gan.quality import features, metrics
 from gan.quality.features import Extractor
@@ -198,9 +199,18 @@ class Copying:
     """
 
     ratios: Mapping[int, float]  # percentiles of the samples' distances, divided by those of new faces
-    against: str  # description of the new faces
+    held_out: int  # number of new faces, without the twins; 0: training faces and their nearest other one
+    twins: int  # number of new faces that were left out
     nearest: Tensor  # index of each sample's nearest training face, (N,)
     distances: Tensor  # distance to it, (N,)
+
+    @property
+    def against(self) -> str:
+        """Describe the new faces."""
+        more = text(", {:,} left out that nearly equal one").format(self.twins) if self.twins else ""
+        if not self.held_out:
+            return text("training faces and their nearest other one") + more
+        return text("{:,} held-out faces").format(self.held_out) + more
 
     @property
     def copied(self) -> bool:
@@ -215,17 +225,15 @@ def copying(fakes: Tensor, training: Tensor, held_out: Tensor) -> Copying:
     """
     distances, indices = metrics.nearest(fakes, training)
     if len(held_out) >= 100:
-        usual, against = metrics.nearest(held_out, training)[0], f"{len(held_out):,} held-out faces"
+        usual, number = metrics.nearest(held_out, training)[0], len(held_out)
     else:
         some = torch.from_numpy(np.random.default_rng(0).permutation(len(training))[: len(fakes)])
-        against = "training faces and their nearest other one"
+        number = 0
         usual = metrics.radii(training[some], 1, training) if len(training) > 1 else torch.full((1,), 1e9)
     new = usual >= COPY_RATIO * usual.median()
-    if twins := int((~new).sum()):
-        against += f", {twins:,} left out that nearly equal one"
-    usual, shares = usual[new], torch.tensor(COPY_SHARE, dtype=distances.dtype) / 100
+    twins, usual, shares = int((~new).sum()), usual[new], torch.tensor(COPY_SHARE, dtype=distances.dtype) / 100
     ratios = distances.quantile(shares) / usual.quantile(shares).clamp(min=1e-9)
-    return Copying(dict(zip(COPY_SHARE, ratios.tolist(), strict=True)), against, indices, distances)
+    return Copying(dict(zip(COPY_SHARE, ratios.tolist(), strict=True)), number, twins, indices, distances)
 
 
 def of_pack(

@@ -22,6 +22,7 @@ from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
 from gan.images import to_tensor
+from gan.language import text
 from gan.quality.damage import Damage
 
 BATCH = 100
@@ -77,7 +78,7 @@ def parse(kind: str) -> tuple[str, Path | None]:
     """Return the name and the file of a kind of features, see `load`; raise a ConfigError if there is no such kind."""
     name, colon, file = kind.partition(":")
     if name not in ("imagenet", "faces", "inception") or (colon and (name != "inception" or not file)):
-        raise ConfigError(f"--features: expected imagenet, faces, inception or inception:FILE; got {kind!r}")
+        raise ConfigError("--features: expected imagenet, faces, inception or inception:FILE; got {!r}", kind)
     return name, Path(file).expanduser() if file else None
 
 
@@ -100,13 +101,10 @@ def shipped(path: Path, *required: str) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    remedy = "it comes with the program; git checkout -- checkpoints brings it back"
+    remedy = text("it comes with the program; git checkout -- checkpoints brings it back")
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; {remedy}")
-    try:
-        return checkpoint.load(path, required=required)
-    except CheckpointError as error:
-        raise CheckpointError(str(error).replace("use another file", remedy)) from error
+        raise CheckpointError("{}: no such file; {}", path, remedy)
+    return checkpoint.load(path, required=required, instead=remedy)
 
 
 def faces_encoder(on: torch.device) -> Encoder:
@@ -159,23 +157,28 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
     if path is not None:
         try:  # the library would run code in the file
-            checkpoint.unpickled(path, "cpu", f"expected the file from {INCEPTION}")
+            checkpoint.unpickled(path, "cpu", text("expected the file from {}").format(INCEPTION))
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot be opened, {error.strerror}; download {INCEPTION}") from error
+            raise CheckpointError("{}: cannot be opened, {}; download {}", path, error.strerror, INCEPTION) from error
     try:
         extractor = FeatureExtractorInceptionV3("inception", ["2048"], None if path is None else str(path))
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(
-            f"could not download Inception's weights ({error}); fetch {INCEPTION} on another machine and give it with "
-            f"--features=inception:FILE, or measure offline with --features=faces{downloads.proxy()}"
+            "could not download Inception's weights ({}); fetch {} on another machine and give it with "
+            "--features=inception:FILE, or measure offline with --features=faces{}",
+            error,
+            INCEPTION,
+            downloads.proxy(),
         ) from error
     except (RuntimeError, TypeError, AttributeError, EOFError) as error:
         if path is None:
             raise ConfigError(
-                f"the download of Inception's weights is damaged ({error}); delete it under {torch.hub.get_dir()} and "
-                "try again, or give a good one with --features=inception:FILE"
+                "the download of Inception's weights is damaged ({}); delete it under {} and try again, or give a "
+                "good one with --features=inception:FILE",
+                error,
+                torch.hub.get_dir(),
             ) from error
-        raise CheckpointError(f"{path}: holds another network; expected the file from {INCEPTION}") from error
+        raise CheckpointError("{}: holds another network; expected the file from {}", path, INCEPTION) from error
     extractor = extractor.to(on)
     name = f"inception {STANDARD if path is None else _digest(path)}"
 

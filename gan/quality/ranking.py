@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from gan.images import to_tensor
+from gan.language import text
 from gan.quality import eyes, features, whole_faces
 from gan.quality.features import Extractor
 from gan.quality.sampling import Sampler
@@ -36,5 +37,5 @@ def best(
                 scores += extractor(faces)[:, 0].tolist()
                 progress(len(faces))
             chosen = sorted(zip(scores, seeds, strict=True))[:keep]
-            return [seed for _, seed in chosen], "those whose eyes look most whole"
-    return sampler.best(seeds, keep, mean, std, progress), "the best as far as the discriminator can tell"
+            return [seed for _, seed in chosen], text("those whose eyes look most whole")
+    return sampler.best(seeds, keep, mean, std, progress), text("the best as far as the discriminator can tell")

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from config import CheckpointError
 from gan.command_line import log
+from gan.language import said, text
 from gan.quality import evaluation, sampling
 from gan.quality.evaluation import RealStatistics
 from gan.quality.features import Extractor
@@ -24,13 +25,13 @@ def measure(run: Path, extractor: Extractor, reals: RealStatistics, seeds: Seque
         try:
             other = sampling.load(path, extractor.device)
         except CheckpointError as error:
-            log(f"left out: {error}")
+            log(text("left out: {}").format(said(error)))
             continue
         if other.images_seen in points or other.images_seen <= 0:
             continue
-        with tqdm(desc=path.name, total=len(seeds), unit="face", disable=None, leave=False) as bar:
+        with tqdm(desc=path.name, total=len(seeds), unit=text("face"), disable=None, leave=False) as bar:
             faces = evaluation.face_set(other.faces(seeds), extractor, extractor.damage, bar.update)
         found = points[other.images_seen] = {"images_seen": other.images_seen, **reals.measure(faces)}
         shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.2f}"
-        log(f"{path.name}: {other.images_seen:,} images seen, {shown} ({len(seeds):,} samples)")
+        log(text("{}: {:,} images seen, {} ({:,} samples)").format(path.name, other.images_seen, shown, len(seeds)))
     return [points[seen] for seen in sorted(points)]

@@ -207,7 +207,7 @@ def load(path: Path, on: torch.device) -> Sampler:
     try:
         model = ModelConfig(**content["model"])
         generator, discriminator = Generator(model), None
-        missing = ConfigError(f"{path}: has no discriminator to choose by; give the checkpoint that it was made of")
+        missing = ConfigError("{}: has no discriminator to choose by; give the checkpoint that it was made of", path)
         try:
             discriminator = Discriminator(model) if "discriminator" in content else None
         except ConfigError as error:  # generating does not need the package of the encoder
@@ -216,7 +216,7 @@ def load(path: Path, on: torch.device) -> Sampler:
         if device.out_of_memory(error):
             raise
         raise CheckpointError(
-            f"{path}: describes a network that this program does not know ({error}); use the version that wrote it"
+            "{}: describes a network that this program does not know ({}); use the version that wrote it", path, error
         ) from error
     checkpoint.load_weights(generator, content["ema"], "generator", path)
     if discriminator is not None:
@@ -228,7 +228,7 @@ def load(path: Path, on: torch.device) -> Sampler:
         origin = {**known, **content["faces"]} if "faces" in content else {}
         seen, classes = int(content["images_seen"]), Classes.restored(content)
     except Exception as error:  # someone else may have written anything there
-        raise CheckpointError(f"{path}: its run metadata is corrupt ({error}); use another file") from error
+        raise CheckpointError("{}: its run metadata is corrupt ({}); use another file", path, error) from error
     about = {"images_seen": seen, "origin": origin, "missing": missing, "classes": classes}
     return _sampler(generator, discriminator, model, on, **about)
 

@@ -58,7 +58,7 @@ def write(sampler: Sampler, path: Path, times: int = 1) -> None:
         import onnxruntime  # noqa: F401 - needed by `compared`
         import onnxscript  # noqa: F401 - needed by torch.onnx.export
     if times != 1 and (why := enlarging.why_not(sampler)):
-        raise ConfigError(f"--enlarge: {why.partition(': enlarged')[0]}; leave it out")
+        raise ConfigError("--enlarge: {}; leave it out", why)
     columns = len(sampler.classes.vocabulary)
     given: tuple[Tensor, ...] = (torch.zeros(2, sampler.model.nz), torch.ones(()))
     shapes: dict[str, object] = {"z": {0: torch.export.Dim("n")}, "truncation": {}}
@@ -110,7 +110,8 @@ def compared(sampler: Sampler, path: Path, times: int = 1) -> float:
     furthest = float(np.abs(session.run(None, given)[0] - expected).max())
     if not furthest <= FARTHEST:
         raise ConfigError(
-            f"faces of ONNX Runtime differ from PyTorch's by up to {furthest:.2g}; no file was written; try other "
-            "versions of onnx and onnxruntime"
+            "faces of ONNX Runtime differ from PyTorch's by up to {:.2g}; no file was written; try other versions "
+            "of onnx and onnxruntime",
+            furthest,
         )
     return furthest

@@ -124,7 +124,7 @@ def _layers(layers: Iterable[nn.Module], add: Adder) -> list[Operation]:
                 done.append({"op": "deconv", "weight": add(kernel.permute(2, 3, 1, 0))})
                 done[-1] |= {"stride": int(layer.stride[0]), "pad": int(cast(int, layer.padding[0]))}
         else:
-            raise ConfigError(f"--to=html: the page cannot compute {type(layer).__name__}; use --to=onnx")
+            raise ConfigError("--to=html: the page cannot compute {}; use --to=onnx", type(layer).__name__)
         if done[-1]["op"] in ("scale", "relu", "conv", "grow"):
             bent = taken(nn.ReLU, nn.LeakyReLU)
             done[-1]["slope"] = getattr(bent, "negative_slope", 1.0 if bent is None else 0.0)
@@ -214,7 +214,9 @@ def fetched() -> Path:
         npm.fetch(RUNTIME, folder)
     except OSError as error:
         raise ConfigError(
-            f"--to=html needs TensorFlow.js, which is not in {folder} and cannot be put there ({error}); run it once "
-            "while the internet can be reached"
+            "--to=html needs TensorFlow.js, which is not in {} and cannot be put there ({}); run it once while "
+            "the internet can be reached",
+            folder,
+            error,
         ) from error
     return folder

@@ -157,7 +157,7 @@ def wrong(error: Exception) -> str:
         said = text("a file could not be written: {}; make room in the temporary folder").format(
             getattr(error, "strerror", None) or error
         )
-    return note(re.sub(r"^--\w+: ", "", said), "bad" if not isinstance(error, CancelledError) else "")
+    return note(re.sub(r"^--\w+(: |：)", "", said), "bad" if not isinstance(error, CancelledError) else "")
 
 
 def note(said: str, look: str = "") -> str:

@@ -16,7 +16,7 @@ from gan.data.batches import Batches
 from gan.device import autocast, skipping
 from gan.files import as_word, printable
 from gan.images import to_pixels
-from gan.language import text
+from gan.language import said, text
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import ema
@@ -59,7 +59,7 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
     if not (now or state.finished) or not state.is_finite():
         return {}
     since, found = time.perf_counter(), dict[str, float]()
-    with skipping(f"measurement at {seen:,} images", monitor.log):
+    with skipping(text("measurement at {:,} images").format(seen), monitor.log):
         last = state.finished and evaluated_last(config, evaluator)
         if not last and not (monitor.may_measure(ESTIMATE_SECONDS) and monitor.may_measure(evaluator.cost())):
             monitor.measured(since)
@@ -90,7 +90,7 @@ def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Mon
         run.save(state, monitor.seconds, run.folder / "best.pt", evaluation=evaluation)
     except CheckpointError as error:
         evaluator.best = before  # best.pt still holds this one
-        monitor.log(f"{error}; training goes on, the last good file stays")
+        monitor.log(text("{}; training goes on, the last good file stays").format(said(error)))
 
 
 def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | None) -> None:
@@ -102,7 +102,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     if not run.config.plot_every:
         return
     since, pixels = time.perf_counter(), None
-    with skipping(f"preview of step {state.step}", monitor.log):
+    with skipping(text("preview of step {}").format(state.step), monitor.log):
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):
             faces, codes = samples(run, average, *run.classes.previews())
@@ -155,7 +155,7 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     Raises:
         CheckpointError: the last save of a run failed. The message says where else the state was saved.
     """
-    with skipping("the averaged generator's new BatchNorm statistics", monitor.log):
+    with skipping(text("the averaged generator's new BatchNorm statistics"), monitor.log):
         averaged(run, state)
     lost = None
     try:
@@ -168,11 +168,12 @@ def save(run: Run, state: TrainingState, monitor: Monitor, numbered: bool = Fals
     except CheckpointError as error:
         if ending:
             run.rescue(state, monitor.seconds, error)
-        kept = "the last good file stays" if run.latest.is_file() else "nothing of this run is saved yet"
-        monitor.log(f"{error}; training goes on, {kept}")
+        kept = text("{}; training goes on, the last good file stays")
+        none = text("{}; training goes on, nothing of this run is saved yet")
+        monitor.log((kept if run.latest.is_file() else none).format(said(error)))
         return False
     if lost is not None:
-        monitor.log(f"{lost}; {run.latest} is good")
+        monitor.log(text("{}; {} is good").format(said(lost), run.latest))
     return True
 
 
@@ -184,6 +185,5 @@ def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
     try:
         images.save_film(previews, film)
     except OSError as error:
-        monitor.log(
-            f"could not make {film}: {error}; to try again: python generate.py --timelapse={as_word(film.parent)}"
-        )
+        line = text("could not make {}: {}; to try again: python generate.py --timelapse={}")
+        monitor.log(line.format(film, error, as_word(film.parent)))

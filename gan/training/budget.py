@@ -6,6 +6,7 @@ import math
 
 from config import TrainConfig
 from gan.device import skipping
+from gan.language import text
 from gan.quality.evaluation import Evaluator
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
@@ -60,7 +61,7 @@ def evaluated_last(config: TrainConfig, evaluator: Evaluator) -> bool:
     if config.budget is None:
         return evaluator.best is not None
     cost = math.inf
-    with skipping("the estimate of a measurement"):
+    with skipping(text("the estimate of a measurement")):
         cost = evaluator.cost()
     if cost == math.inf:
         evaluator.seconds = cost

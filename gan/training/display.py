@@ -39,7 +39,7 @@ def opened_outputs(run: Run) -> list[Output]:
                 output.picture("samples", title, grid, step)
     if config.tensorboard:  # which has the earlier samples
         outputs.append(tensorboard_log.TensorBoardLog(run.folder / "tensorboard", options))
-        log(f"TensorBoard: tensorboard --logdir {run.folder.parent}")
+        log(text("TensorBoard: tensorboard --logdir {}").format(run.folder.parent))
     return outputs
 
 

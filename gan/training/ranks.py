@@ -55,9 +55,9 @@ class Ranks:
         on_cpu, on_gpu, contiguous = self.all_reduce_max(device.type == "cpu", device.type != "cpu", plain)
         if on_cpu and on_gpu:
             raise ConfigError(
-                f"this process uses the {device.type}, but some processes use a GPU and others the CPU; python "
-                "train.py alone says on each machine what is missing; leave a GPU out with CUDA_VISIBLE_DEVICES, or "
-                "add --nogpu"
+                "this process uses the {}, but some processes use a GPU and others the CPU; python train.py alone "
+                "says on each machine what is missing; leave a GPU out with CUDA_VISIBLE_DEVICES, or add --nogpu",
+                device.type,
             )
         gan.device.contiguous_everywhere = bool(contiguous)
 
@@ -70,19 +70,22 @@ class Ranks:
         """
         if self.world > 1 and device.type not in ("cpu", "cuda"):
             raise ConfigError(
-                f"several processes train on NVIDIA or AMD GPUs or on CPUs, not on {device.type}; add --nogpu"
+                "several processes train on NVIDIA or AMD GPUs or on CPUs, not on {}; add --nogpu", device.type
             )
         if config.batch_size % self.world:
             raise ConfigError(
-                f"--batch_size: {config.batch_size} faces cannot be split evenly among {self.world} processes; use a "
-                f"multiple of {self.world}"
+                "--batch_size: {} faces cannot be split evenly among {} processes; use a multiple of {}",
+                config.batch_size,
+                self.world,
+                self.world,
             )
         if self.world > 1 and config.compile:
-            raise ConfigError(f"networks are compiled with one process only; add --nocompile with {self.world}")
+            raise ConfigError("networks are compiled with one process only; add --nocompile with {}", self.world)
         if self.world > 1 and config.loss in COUPLED:
             raise ConfigError(
-                f"--loss={config.loss} compares with the mean of the whole batch, which no process sees; train with "
-                "one process, or with another loss, such as rp"
+                "--loss={} compares with the mean of the whole batch, which no process sees; train with one "
+                "process, or with another loss, such as rp",
+                config.loss,
             )
 
     def part(self, n: int) -> slice:
@@ -165,8 +168,10 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 wanted, there = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
                 if there < wanted:
                     raise ConfigError(
-                        f"{wanted} processes on a machine with {there} GPUs; each needs its own: "
-                        f"--nproc_per_node={there}, or --nogpu"
+                        "{} processes on a machine with {} GPUs; each needs its own: --nproc_per_node={}, or --nogpu",
+                        wanted,
+                        there,
+                        there,
                     )
                 torch.cuda.set_device(ranks.local)
             if on_gpu and not dist.is_nccl_available():
@@ -179,18 +184,21 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
                 dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
             except RuntimeError as error:
                 raise ConfigError(
-                    f"the processes do not find each other ({summary(error)}); see docs/multi-gpu.md"
+                    "the processes do not find each other ({}); see docs/multi-gpu.md", summary(error)
                 ) from error
             yield ranks
         except UserError as error:
-            raise type(error)(f"process {ranks.rank} of {world}: {error}") from error
+            raise type(error)("process {} of {}: {}", ranks.rank, world, error) from error
         except RuntimeError as error:
             if not lost(error):
                 raise
             raise CheckpointError(
-                f"process {ranks.rank} of {world}: another process of this run has ended, so all stop; see its "
-                "message, and resume from the last save with the same torchrun command, --resume in place of --budget "
-                f"(torch says: {summary(error)})"
+                "process {} of {}: another process of this run has ended, so all stop; see its message, and "
+                "resume from the last save with the same torchrun command, --resume in place of --budget (torch "
+                "says: {})",
+                ranks.rank,
+                world,
+                summary(error),
             ) from error
         dist.destroy_process_group()  # not after an error: NCCL would wait for the others
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from config import ConfigError
 from gan import checkpoint
+from gan.language import text
 from gan.training.run import Run, TrainingState
 from gan.watching.monitor import Monitor
 
@@ -27,24 +28,29 @@ class RollBack:
         if not any(ranks.all_reduce_max(failed)):
             return False
         self.failed, self.attempts, cycle, retries = state.step, self.attempts + 1, state.cycle, state.retries + 1
-        rates = f"--lr1 ({run.config.lr1:g}) and --lr2 ({run.config.lr2:g})"
+        rates = text("--lr1 ({:g}) and --lr2 ({:g})").format(run.config.lr1, run.config.lr2)
         if not any(ranks.all_reduce_max(ranks.first and run.latest.is_file())):
             raise ConfigError(
-                f"the loss was not a number at step {self.failed}, and no earlier state could be saved; make room on "
-                f"the disk of {run.folder}, lower {rates} and start again"
+                "the loss was not a number at step {}, and no earlier state could be saved; make room on the disk "
+                "of {}, lower {} and start again",
+                self.failed,
+                run.folder,
+                rates,
             )
         if self.attempts > RETRIES:
             raise ConfigError(
-                f"the loss was not a number at step {self.failed}, after {RETRIES} attempts from the last good state; "
-                f"lower {rates} and start again; {run.latest} is usable"
+                "the loss was not a number at step {}, after {} attempts from the last good state; lower {} and "
+                "start again; {} is usable",
+                self.failed,
+                RETRIES,
+                rates,
+                run.latest,
             )
         state.load(ranks.broadcast(checkpoint.load(run.latest) if ranks.first else {}), run.latest)
         state.cycle, state.retries = cycle, retries
         self.monitor.rewind(state.step)
-        self.monitor.log(
-            f"the loss was not a number at step {self.failed}: back to step {state.step}, attempt {self.attempts} of "
-            f"{RETRIES} with other random numbers"
-        )
+        line = text("the loss was not a number at step {}: back to step {}, attempt {} of {} with other random numbers")
+        self.monitor.log(line.format(self.failed, state.step, self.attempts, RETRIES))
         return True
 
     def saved(self, good: bool) -> None:

@@ -196,7 +196,9 @@ class Run:
         try:
             write_text(path, json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise CheckpointError(f"cannot write the run's folder {self.folder}: {error}; make it writable") from error
+            raise CheckpointError(
+                "cannot write the run's folder {}: {}; make it writable", self.folder, error
+            ) from error
 
     def save(self, state: TrainingState, seconds: float, path: Path | None = None, **more: Any) -> None:
         """Save latest.pt, or the file `path`, with the training time so far and with further entries.
@@ -229,7 +231,10 @@ class Run:
             spare.parent.rmdir()
             raise error from None
         raise CheckpointError(
-            f"{error}; the last state is in {spare}: when there is room move it to {self.latest}, and --resume goes on"
+            "{}; the last state is in {}: when there is room move it to {}, and --resume goes on",
+            error,
+            spare,
+            self.latest,
         ) from error
 
     def _content(self, state: TrainingState, seconds: float) -> dict[str, Any]:

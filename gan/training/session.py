@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from config import RUNS, ConfigError, TrainConfig
 from gan import checkpoint
 from gan.command_line import BARE
 from gan.files import LEFT, as_word
+from gan.language import text
 
 STOP = (
     ".stop"  # file in a run's folder that asks the process that trains it to stop, on every system and by any program
@@ -33,8 +35,8 @@ def new_folder(config: TrainConfig) -> Path:
 
 def _taken(folder: Path) -> ConfigError:
     if not any(folder.glob("*.pt")):
-        return ConfigError(f"--run: {folder} exists; choose another name (it holds no run that could be resumed)")
-    return ConfigError(f"--run: {folder} exists; choose another name, or go on with it: --resume={as_word(folder)}")
+        return ConfigError("--run: {} exists; choose another name (it holds no run that could be resumed)", folder)
+    return ConfigError("--run: {} exists; choose another name, or go on with it: --resume={}", folder, as_word(folder))
 
 
 def checkpoint_to_resume(resume: str) -> Path:
@@ -73,7 +75,7 @@ def run_lock(folder: Path, new: bool = False) -> Iterator[None]:
             file.unlink()
     except Timeout as error:  # an OSError too
         raise ConfigError(
-            f"{folder} is being trained by another process; stop that first (Ctrl-C saves), or start another run"
+            "{} is being trained by another process; stop that first (Ctrl-C saves), or start another run", folder
         ) from error
     except FileExistsError as error:  # created while this run was being prepared
         raise _taken(folder) from error
@@ -111,13 +113,15 @@ def stop_signals(folder: Path, patient: bool = False) -> Iterator[Callable[[], b
     """
     asked: list[int] = []
     stop = folder / STOP
+    told = text("stopping: this step ends and is saved; Ctrl-C again would lose what is not saved yet")
+    line = f"\n{told}\n".encode(getattr(sys.stderr, "encoding", None) or "utf-8", "replace")
 
     def ask(number: int, frame: object) -> None:
         if asked and number == signal.SIGINT and not patient:
             raise KeyboardInterrupt
         if number == signal.SIGINT and not patient:
             with contextlib.suppress(OSError):  # unlike print, this is safe in the middle of a print
-                os.write(2, b"\nstopping: this step ends and is saved; Ctrl-C again would lose what is not saved yet\n")
+                os.write(2, line)
         asked.append(number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]

@@ -95,7 +95,7 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             setup, faces = settle(config, typed, source, ranks, steps, since)
         setup = ranks.broadcast(setup)
         assert setup is not None, "the first process has settled it"
-        device = choose_device(setup.run.config.gpu, log=lambda text: None)
+        device = choose_device(setup.run.config.gpu, log=lambda line: None)
         with explaining_errors(setup.run.config, device):
             ranks.agree(device)
             run = open_run(setup.run, ranks, device)
@@ -103,8 +103,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
                 faces = faces or open_faces(run.config)
             if faces.pack.digest != run.faces["digest"]:
                 raise DataError(
-                    f"{run.config.data_path}: the faces differ from those on the first machine; give both the same "
-                    "pictures"
+                    "{}: the faces differ from those on the first machine; give both the same pictures",
+                    run.config.data_path,
                 )
             faces = dataclasses.replace(faces, chosen=run.chosen, codes=run.codes)
             batches = open_batches(run, faces)
@@ -159,9 +159,17 @@ def settle(
             before = content["chosen"]
             faces = faces_of(content, faces, config, source)
         if (n := len(faces.training)) < config.batch_size:
-            more = "faces" if faces.chosen is None else f"--typical=1 for all {len(faces.all_training):,}"
+            if faces.chosen is None:
+                raise DataError(
+                    "{:,} faces to train on, fewer than a batch of {}; add faces or lower --batch_size",
+                    n,
+                    config.batch_size,
+                )
             raise DataError(
-                f"{n:,} faces to train on, fewer than a batch of {config.batch_size}; add {more} or lower --batch_size"
+                "{:,} faces to train on, fewer than a batch of {}; add --typical=1 for all {:,} or lower --batch_size",
+                n,
+                config.batch_size,
+                len(faces.all_training),
             )
         precision = precision_of(before, config, device)
         if content is None:
@@ -170,7 +178,7 @@ def settle(
             config = choices.planned(config, typed, machine, since, n)
             if device.type == "cuda" and config.precision == "auto" and precision == "bf16":
                 precision = plan.faster_precision(config, machine)
-                log(f"measured: {precision} trains faster")
+                log(text("measured: {} trains faster").format(precision))
         classes = NONE if faces.codes is None else Classes.of(config.vocabulary, faces.codes[faces.training])
         of_faces = faces.describe(), ranks, faces.chosen, faces.codes, classes
         return Setup(Run(folder, config, device, precision, *of_faces), source, content), faces
@@ -195,8 +203,8 @@ def looked_up(
         config, content = resumed(config, typed, source)
         faces = config.data_path
         if faces != SYNTHETIC and not torchvision_data.is_dataset(faces) and not os.path.lexists(faces.expanduser()):
-            where = "" if faces.is_absolute() else f" in {Path.cwd()}"
-            raise DataError(f"{faces}: the run's faces are not there{where}; give their place: --data_path=FOLDER")
+            where = "" if faces.is_absolute() else text(" in {}").format(Path.cwd())
+            raise DataError("{}: the run's faces are not there{}; give their place: --data_path=FOLDER", faces, where)
         if source.name == "latest.pt":
             folder = source.parent
         else:
@@ -219,16 +227,19 @@ def looked_up(
 
 
 def check_previews(folder: Path, faces: Path, new: bool) -> None:
-    """Raise a ConfigError if the folder of the previews lies among the faces, or a new run's has those of another."""
+    """Raise a ConfigError if the folder of the previews lies among the faces, or a new run's has those of another.
+
+    Among the faces, they would be taken for some when the run is resumed.
+    """
     if faces.is_dir() and folder.resolve().is_relative_to(faces.resolve()):
-        raise ConfigError(  # when the run is resumed
-            f"--save_path: {folder} lies in {faces}, where previews would be taken for faces; choose another folder"
+        raise ConfigError(
+            "--save_path: {} lies in {}, where previews would be taken for faces; choose another folder", folder, faces
         )
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"--save_path: {there} is no folder that can be written to; choose another folder")
+        raise ConfigError("--save_path: {} is no folder that can be written to; choose another folder", there)
     if new and any(folder.glob(PREVIEWS)):
-        raise ConfigError(f"--save_path: {folder} holds the previews of another run; choose another folder")
+        raise ConfigError("--save_path: {} holds the previews of another run; choose another folder", folder)
 
 
 def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[TrainConfig, dict[str, Any]]:
@@ -244,15 +255,17 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
     content = checkpoint.load(path)
     if missing := {*TrainingState.PARTS, "chosen", "faces", "seconds"} - content.keys():
         raise CheckpointError(
-            f"{path}: not a run's checkpoint, it lacks {', '.join(sorted(missing))}; start a new run from it with "
-            f"--init={as_word(path)}"
+            "{}: not a run's checkpoint, it lacks {}; start a new run from it with --init={}",
+            path,
+            ", ".join(sorted(missing)),
+            as_word(path),
         )
     try:
         stored = restore(content["config"])
         _ = stored.model
     except (TypeError, ConfigError) as error:
         raise CheckpointError(
-            f"{path}: its options do not fit this version of the program ({error}); use the version that wrote it"
+            "{}: its options do not fit this version of the program ({}); use the version that wrote it", path, error
         ) from error
     for name, value in typed.items():
         kept = getattr(stored, name)
@@ -260,10 +273,14 @@ def resumed(config: TrainConfig, typed: Mapping[str, Any], path: Path) -> tuple[
             kept = bool(stored.vocabulary)
         if name not in CHANGEABLE_ON_RESUME and value != kept:
             if name == "run":
-                raise ConfigError(f"--run: to go on with {value}: --resume={as_word(RUNS / value)}")
+                raise ConfigError("--run: to go on with {}: --resume={}", value, as_word(RUNS / value))
             raise ConfigError(
-                f"--{name}: a run keeps it, here {'unset' if kept is None else kept}; got {value}. Leave it out, or "
-                f"start a new run from these weights with --init={as_word(path)}"
+                "--{}: a run keeps it, here {}; got {}. Leave it out, or start a new run from these weights with "
+                "--init={}",
+                name,
+                text("unset") if kept is None else kept,
+                value,
+                as_word(path),
             )
     changed = {name: value for name, value in typed.items() if name in CHANGEABLE_ON_RESUME - {"resume"}}
     if ("budget" in typed) != ("max_epoch" in typed):  # whichever was typed now ends the run
@@ -281,8 +298,9 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
     if config.init is not None:
         if os.path.isfile(config.init / hub.WEIGHTS):
             raise CheckpointError(
-                f"{config.init}: an exported generator has no discriminator to train with; give the run or the .pt "
-                "file that it was made of"
+                "{}: an exported generator has no discriminator to train with; give the run or the .pt file that "
+                "it was made of",
+                config.init,
             )
         path = checkpoint.find(config.init, ("best.pt", "latest.pt"))
         content, given = checkpoint.load(path, required=("model", *checkpoint.REQUIRED)), str(path)
@@ -290,15 +308,18 @@ def starting_from(config: TrainConfig, typed: Mapping[str, Any]) -> TrainConfig:
             found = dataclasses.asdict(ModelConfig(**content["model"]))
         except (TypeError, ConfigError) as error:
             raise CheckpointError(
-                f"{path}: describes a network that this program does not know ({error}); use the version that wrote it"
+                "{}: describes a network that this program does not know ({}); use the version that wrote it",
+                path,
+                error,
             ) from error
     else:
         found, _, _ = book_weights.networks(config.netg_path, config.netd_path)
         found |= {"projected": False} if config.netd_path else {}
-        given = " and ".join(str(path) for path in (config.netg_path, config.netd_path) if path is not None)
+        files = [str(path) for path in (config.netg_path, config.netd_path) if path is not None]
+        given = text("{} and {}").format(*files) if len(files) == 2 else files[0]
     for name, value in found.items():
         if typed.get(name, value) != value:
-            raise ConfigError(f"--{name}: the weights in {given} have {value}; got {typed[name]}. Leave it out")
+            raise ConfigError("--{}: the weights in {} have {}; got {}. Leave it out", name, given, value, typed[name])
     return dataclasses.replace(config, **found)
 
 
@@ -318,8 +339,13 @@ def faces_of(content: Mapping[str, Any], faces: Faces, config: TrainConfig, sour
     if content["faces"]["digest"] != faces.pack.digest:
         known = content["faces"]["training"] + content["faces"].get("left_out", 0)
         raise CheckpointError(
-            f"{source}: was trained on other faces than {config.data_path} ({known:,}, now {len(faces.training):,}); "
-            f"give its own --data_path, or start a new run from its weights: --init={as_word(str(source))}"
+            "{}: was trained on other faces than {} ({:,}, now {:,}); give its own --data_path, or start a new "
+            "run from its weights: --init={}",
+            source,
+            config.data_path,
+            known,
+            len(faces.training),
+            as_word(str(source)),
         )
     codes = content.get("codes")
     return dataclasses.replace(
@@ -402,11 +428,14 @@ def explaining_errors(config: TrainConfig, device: torch.device) -> Iterator[Non
     except (RuntimeError, MemoryError) as error:
         if any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__):
             why = str(error).strip().splitlines()[0]
-            raise ConfigError(f"the networks cannot be compiled on this machine ({why}); add --nocompile") from error
+            raise ConfigError("the networks cannot be compiled on this machine ({}); add --nocompile", why) from error
         if not out_of_memory(error):
             raise
-        smaller = f"--batch_size={config.batch_size // 2}" if config.batch_size > 3 else "a smaller --ngf and --ndf"
+        half = f"--batch_size={config.batch_size // 2}"
+        smaller = half if config.batch_size > 3 else text("a smaller --ngf and --ndf")
         raise ConfigError(
-            f"out of memory on {describe(device)}: a step of {config.batch_size} faces does not fit; start again with "
-            f"{smaller}"
+            "out of memory on {}: a step of {} faces does not fit; start again with {}",
+            describe(device),
+            config.batch_size,
+            smaller,
         ) from error

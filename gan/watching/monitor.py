@@ -106,7 +106,7 @@ class Monitor:
             try:
                 write_text(log, kept)
             except OSError as error:
-                self.log(f"could not write {log}: {error}; training goes on, free some disk space")
+                self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, error))
 
     def _hand_over(self, row: Mapping[str, float]) -> None:
         self.curves.add(row)
@@ -153,7 +153,7 @@ class Monitor:
             self.usual[what] = took if math.isinf(usual) else 0.9 * usual + 0.1 * took
             return took
         self.skip(took - usual)
-        self.log(f"a {what} took {duration(took)}; the computer probably slept; not counted")
+        self.log(text("a {} took {}; the computer probably slept; not counted").format(text(what), duration(took)))
         return usual
 
     def add(self, **values: Tensor) -> None:
@@ -233,7 +233,7 @@ class Monitor:
             with contextlib.suppress(OSError):
                 if size is not None:
                     os.truncate(log, size)  # a partly written row would corrupt the next one
-            self.log(f"could not write {log}: {error}; training goes on, free some disk space")
+            self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, error))
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, epochs = int(row["images_seen"]), self.config.epochs
@@ -338,7 +338,7 @@ class Monitor:
         try:
             images.save_picture(grid, path)
         except OSError as error:
-            self.log(f"could not write {path}: {error}; training goes on, free some disk space")
+            self.log(text("could not write {}: {}; training goes on, free some disk space").format(path, error))
         self.side_seconds += self.awake("preview", time.perf_counter() - since)
         self.previewed = time.perf_counter()
 

@@ -97,10 +97,10 @@ class RunReport(Output):
         try:
             write_text(self.path, self._page(training))
         except Exception as error:  # training goes on whatever is wrong with a disk, a font or a picture
-            self.said = (
-                f"could not write {self.path}: {error}; training goes on and tries again; log.jsonl has all "
-                f"numbers; make room on the disk, and make {self.path.parent} writable"
-            )
+            self.said = text(
+                "could not write {}: {}; training goes on and tries again; log.jsonl has all numbers; make room on "
+                "the disk, and make {} writable"
+            ).format(self.path, error, self.path.parent)
         return [self.said] if self.said not in ("", before) else []
 
     def _page(self, training: bool) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from config import needing
 from gan.files import printable
+from gan.language import text
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
@@ -85,4 +86,5 @@ class TensorBoardLog(Output):
             getattr(self.writer, method)(*values, **options)
         except OSError as error:
             self.writer, self.failed = None, True
-            self.notices.append(f"could not write {self.folder}: {error}; training goes on without TensorBoard")
+            told = text("could not write {}: {}; training goes on without TensorBoard")
+            self.notices.append(told.format(self.folder, error))

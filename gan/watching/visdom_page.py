@@ -28,6 +28,7 @@ import numpy as np
 
 from gan import visitors
 from gan.command_line import options_table
+from gan.language import text
 from gan.watching import visdom_assets
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
@@ -132,12 +133,14 @@ class Page(Output):
             return
         self.lost = error is not None
         if error is None:
-            told = f"the visdom server at {self.address} answers again; the page is complete"
+            told = text("the visdom server at {} answers again; the page is complete").format(self.address)
         elif isinstance(error, OSError):
-            told = f"the visdom server at {self.address} does not answer; training goes on, the page follows later"
+            told = text("the visdom server at {} does not answer; training goes on, the page follows later")
+            told = told.format(self.address)
         else:
             why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-            told = f"the visdom page cannot be updated ({why}); training goes on, log.jsonl has everything"
+            told = text("the visdom page cannot be updated ({}); training goes on, log.jsonl has everything")
+            told = told.format(why)
         with self.lock:
             self.notices.append(told)
 
@@ -407,11 +410,11 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
     Returns:
         The page, or None if it cannot be opened; and a message for the user.
     """
-    instead = "training goes on without the page, with log.jsonl and the preview grids"
+    instead = text("training goes on without the page, with log.jsonl and the preview grids")
     package = importlib.util.find_spec("visdom")
     if package is None or not package.submodule_search_locations:
         do = "pip install --no-build-isolation -r requirements.txt"
-        return None, f"--vis: visdom is not installed; {instead}; install it with: {do}"
+        return None, text("--vis: visdom is not installed; {}; install it with: {}").format(instead, do)
     address = (address if "://" in address else f"http://{address}").rstrip("/")
     port = port_of(address)
     shared, env = env != run, re.sub(r"""[/\\+&#?'"<>]""", "_", env)  # visdom's page cannot open such names
@@ -423,21 +426,24 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
         static = visdom_assets.folder() if ours else None
         return Page(address, env, run, options, static=static), where(address, env, local)
     if not local:
-        told = f"--vis: no visdom server answers at {address}; training goes on; plots appear when the server is up"
-        return Page(address, env, run, options), told
+        told = text("--vis: no visdom server answers at {}; training goes on; plots appear when the server is up")
+        return Page(address, env, run, options), told.format(address)
     free = next((p for p in range(port, port + 20) if not is_taken(p)), None)
     try:
         static = visdom_assets.page(Path(package.submodule_search_locations[0]) / "static")
     except OSError as error:
-        lacking = f"the page's files are not in {visdom_assets.folder()} and cannot be put there"
-        return None, f"--vis: {lacking} ({error}); {instead}; the next --vis tries again"
+        told = text(
+            "--vis: the page's files are not in {} and cannot be put there ({}); {}; the next --vis tries again"
+        )
+        return None, told.format(visdom_assets.folder(), error, instead)
     if free is None:
-        give = "give another: --vis_server=http://localhost:PORT"
-        return None, f"--vis: the ports {port} to {port + 19} are taken; {instead}; {give}"
+        told = text("--vis: the ports {} to {} are taken; {}; give another: --vis_server=http://localhost:PORT")
+        return None, told.format(port, port + 19, instead)
     server = Server(free, static)
     if not server.wait():
         server.process.kill()
-        return None, f"--vis: the visdom server did not answer in {STARTING:.0f} s, {server.log} may say why; {instead}"
+        told = text("--vis: the visdom server did not answer in {:.0f} s, {} may say why; {}")
+        return None, told.format(STARTING, server.log, instead)
     address = f"http://127.0.0.1:{free}"
     return Page(address, env, run, options, server, static), where(address, env, True)
 
@@ -449,7 +455,7 @@ def port_of(address: str) -> int:
 
 def where(address: str, env: str, local: bool) -> str:
     """Return the address to open and, over ssh, the command that forwards it to the user's own machine."""
-    told = f"watch it in a browser: {address}/env/{urllib.parse.quote(env)}"
+    told = text("watch it in a browser: {}").format(f"{address}/env/{urllib.parse.quote(env)}")
     return told + visitors.tunnel(port_of(address)) * local
 
 

@@ -126,7 +126,7 @@ def test_the_pairs_are_samples_and_the_faces_nearest_to_them() -> None:
     learnt = evaluate.Learnt(pack, np.arange(39, -1, -1), np.arange(0), certain=True)
     distances = torch.full((1500,), 9.0)
     distances[1400] = 0.5  # nearest of all, and not among the first
-    found = Copying({}, "", torch.arange(1500) % 40, distances)
+    found = Copying({}, 0, 0, torch.arange(1500) % 40, distances)
     samples = evaluate.Samples(None, None, pixels[:4], lambda which: which[:, None])  # pyright: ignore[reportArgumentType]
     shown, beside = evaluate.nearest_pairs(found, samples, learnt)
     assert shown[0, 0] == 1400

@@ -291,6 +291,22 @@ def test_a_run_is_taken_by_its_best_else_its_latest(small: Path, tmp_path: Path,
     assert "latest.pt" in message
 
 
+def test_a_chinese_reader_is_told_in_chinese_what_is_wrong_with_a_checkpoint(
+    small: Path, tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANIMEGAN_LANG", "zh")
+    missing = refused(run_here("generate.py", "--checkpoint=gone{}.pt"))
+    assert missing == "generate.py: gone{}.pt：没有这个检查点；应为 .pt 文件或一次训练的文件夹\n"
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(small, run / "latest.pt")
+    (run / "best.pt").write_bytes(small.read_bytes()[:-1000])
+    damaged = refused(run_here("generate.py", "--checkpoint=run"))
+    latest = Path("run", "latest.pt")
+    reason = f"{Path('run', 'best.pt')}：不是检查点，或者已损坏；请换一个文件；同一文件夹里最新的可用文件是 {latest}"
+    assert damaged == f"generate.py: {reason}\n"
+
+
 def test_another_architecture_is_refused(tmp_path: Path, run_here: Command) -> None:
     other = config.TrainConfig(image_size=32, ngf=16, ndf=8).model
     write(tmp_path / "other.pt", MODEL, Generator(other))

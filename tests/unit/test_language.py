@@ -4,24 +4,30 @@ import ast
 import ctypes
 import inspect
 import itertools
+import pickle
+import re
 import string
 import types
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jinja2
 import pytest
 from jinja2.ext import extract_from_ast
 
+import evaluate
 from benchmarks.options import CONFIGS
-from config import LABELS, options_of
-from gan import command_line, language
+from config import LABELS, CheckpointError, DataError, options_of
+from gan import command_line, imagenet, language
+from gan.data import listing
 from gan.data.cleaning import KINDS
 from gan.data.cleaning_report import CHIPS, PAGE
-from gan.language import catalogue, lang, speaking, text
+from gan.language import catalogue, lang, said, speaking, text
 from gan.presets import PLANS
+from gan.quality import evaluation
 from gan.studio.faces import NAMES
 from gan.watching import run_report
-from gan.watching.curves import PANELS, SPREAD_TITLE
+from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = "ANIMEGAN_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"
@@ -118,38 +124,128 @@ def test_a_message_is_chinese_if_there_is_chinese_for_it(
         catalogue.cache_clear()
 
 
+def test_an_error_says_itself_and_the_errors_in_it(speak) -> None:
+    inner = DataError("{} exists and is not a report of prepare.py; give another name: --report=FILE.html", "{a}.html")
+    outer = CheckpointError("{}; --fake also takes a checkpoint or a run's folder", inner)
+    speak(LANG="en_US.UTF-8")
+    assert said(outer) == str(outer) == f"{inner}; --fake also takes a checkpoint or a run's folder"
+    speak(LANG="zh_CN.UTF-8")
+    name = "{a}.html 已存在，而且不是 prepare.py 的报告；请换一个名称：--report=FILE.html"
+    assert said(outer) == f"{name}；--fake 也可以是检查点或一次训练的文件夹"
+    assert str(outer).startswith("{a}.html exists")  # for programs, English
+    assert said(DataError("{b} of nobody's {}")) == "{b} of nobody's {}"  # no values, so nothing to fill in
+
+
+def test_an_error_from_another_process_is_said_alike(speak) -> None:
+    speak(LANG="zh_CN.UTF-8")
+    error = DataError("kept none of {:,} files; {} says why of each", 1234, "a{}.html")
+    again = pickle.loads(pickle.dumps(error))
+    assert said(again) == said(error) == "1,234 个文件一个也没有保留；各自的原因见 a{}.html"
+
+
+ERRORS = ("UserError", "ConfigError", "DataError", "CheckpointError", "CancelledError", "ProgramError")
+FILES = [*ROOT.glob("*.py"), *(ROOT / "gan").rglob("*.py")]
+
+
+def calls() -> Iterator[tuple[Path, str, ast.Call, Mapping[str, str]]]:
+    """Every call in the program: its file, the name that is called, the call, and the file's constants of text."""
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        known = {}
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(words))):
+                    known[name] = words
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                    pairs = zip(names, values, strict=True)
+                    known |= {ast.unparse(a): b.value for a, b in pairs if isinstance(b, ast.Constant)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                match node.func:
+                    case ast.Name(id=name) | ast.Attribute(attr=name):
+                        yield path, name, node, known
+                    case ast.Call(func=ast.Name(id="type")):  # an error of the same type as another one
+                        yield path, "UserError", node, known
+
+
+def has_words(message: str) -> bool:
+    """Whether a message says anything besides what is filled in."""
+    return re.search("[A-Za-z]", re.sub("{[^}]*}", "", message)) is not None
+
+
 def messages() -> set[str]:
     """Every message that goes through `text`: in the code, in pages, in the help, and words looked up by a variable.
 
-    The options' errors go through it where they are shown.
+    The errors' go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
     found |= {panel.title for panel in PANELS.values()} | {plan.expect for plan in PLANS}
-    found |= {f"--{{}}: expected {kind}; got {{!r}}" for kind in command_line.KINDS.values()}
+    found |= {measure.better for measure in METRICS.values()} | {*imagenet.USES.values()}
+    found |= {*command_line.KINDS.values(), *listing.UNREAD.values(), "ema"}
+    found |= {evaluate.OWN, evaluate.REAL, evaluation.load_reference(1).about}
     for config_type in CONFIGS.values():
-        found |= {str(inspect.getdoc(config_type)), *(said.meaning for said in options_of(config_type).values())}
+        found |= {str(inspect.getdoc(config_type)), *(one.meaning for one in options_of(config_type).values())}
     for page in (PAGE, run_report.PAGE):
-        said = extract_from_ast(jinja2.Environment().parse(page), ["_"])
-        found |= {message for _, _, message in said if isinstance(message, str)}
-    for path in [*ROOT.glob("*.py"), *(ROOT / "gan").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case (
-                    ast.Call(func=ast.Name(id="text" | "say" | "_"), args=[ast.Constant(value=str(message))])
-                    | ast.Call(func=ast.Attribute(attr="text"), args=[ast.Constant(value=str(message))])
-                ):
-                    found.add(message)
-                case ast.Call(func=ast.Name(id="ConfigError"), args=[ast.Constant(value=str(message)), *_]) if (
-                    path.name in ("config.py", "command_line.py")
-                ):
-                    found.add(message)
-                case ast.Call(func=ast.Name(id="Gift"), args=[*words, ast.Constant(), _]):
-                    found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
-    return found - {""}
+        spoken = extract_from_ast(jinja2.Environment().parse(page), ["_"])
+        found |= {message for _, _, message in spoken if isinstance(message, str)}
+    for _, name, call, known in calls():
+        match name, call.args:
+            case "text" | "say" | "_", [ast.Constant(value=str(message))]:
+                found.add(message)
+            case "text", [ast.Name(id=constant)] if constant in known:
+                found.add(known[constant])
+            case "Gift", [*words, ast.Constant(), _]:
+                found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
+            case "awake" | "enough_memory", [ast.Constant(value=str(message)), *_]:
+                found.add(message)
+            case "load_weights", [_, _, ast.Constant(value=str(message)), _]:
+                found.add(message)
+            case _, [ast.Constant(value=str(message)), *_] if name in ERRORS:
+                found.add(message)
+    return {message for message in found if has_words(message)}
 
 
 def test_the_catalogue_has_every_message_and_no_other() -> None:
     assert messages() == catalogue().keys()
+
+
+def english(node: ast.AST) -> bool:
+    """Whether an expression is words of the program that do not go through `text`."""
+    match node:
+        case ast.Constant(value=str(words)):
+            return has_words(words)
+        case ast.JoinedStr(values=parts):
+            return any(isinstance(part, ast.Constant) and english(part) for part in parts)
+        case ast.Call(func=ast.Attribute(value=words, attr="format")):
+            return english(words)
+        case ast.BinOp(left=one, right=other) | ast.IfExp(body=one, orelse=other):
+            return english(one) or english(other)
+    return False
+
+
+def test_no_message_of_an_error_is_put_together_before_it_is_translated() -> None:
+    """It would be looked up in vain, as it is no constant."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path, name, call, _ in calls()
+        if name in ERRORS and call.args and not isinstance(call.args[0], ast.Constant) and english(call.args[0])
+    ]
+    assert wrong == []
+
+
+def test_what_is_printed_goes_through_the_catalogue() -> None:
+    """Errors apart, which `said` translates."""
+    found = list[str]()
+    for path, name, call, _ in calls():
+        if name in ("print", "log", "bar", "skipping") or ast.unparse(call.func).endswith("notices.append"):
+            shown = call.args[:1]
+        elif name == "tqdm":
+            shown = [word.value for word in call.keywords if word.arg in ("desc", "unit")]
+        else:
+            continue
+        found += [f"{path.relative_to(ROOT)}:{call.lineno}" for one in shown if english(one)]
+    # The first comes before all else; the second has a bar of a second or two.
+    assert [place for place in found if not place.startswith(("config.py:", "gan/training/choices.py:"))] == []
 
 
 def fields(message: str) -> list[str]:
@@ -164,6 +260,6 @@ def test_chinese_fills_in_as_much_and_is_chinese(message: str) -> None:
     assert fields(chinese) == fields(message)
     assert any("\u4e00" <= letter <= "\u9fff" for letter in chinese)
     numbers = range(11, 11 + len(fields(message)))
-    said = chinese.format(*numbers)
-    assert all(f"{number:{spec}}" in said for number, spec in zip(numbers, fields(message), strict=True))
+    filled = chinese.format(*numbers)
+    assert all(f"{number:{spec}}" in filled for number, spec in zip(numbers, fields(message), strict=True))
     assert not chinese.rstrip("。").endswith((".", ",", " "))
