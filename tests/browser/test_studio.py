@@ -196,12 +196,14 @@ def pick(page: Page, name: str, option: str) -> None:
 
 
 def upload(page: Page, path: Path) -> None:
-    """Give the page a picture in place of the last one."""
+    """Give the page a picture in place of the last one, and wait until the studio has it."""
     unfold(page, "own")
     old = page.locator("#picture button[aria-label='Clear'], #picture button[aria-label='Remove Image']")
     if old.count():
         old.first.click()
+        expect(page.locator("#invert")).to_be_disabled()
     page.locator("#picture input[type=file]").set_input_files(path)
+    expect(page.locator("#invert")).to_be_enabled()
 
 
 def set_slider(page: Page, name: str, value: float) -> None:
@@ -510,8 +512,6 @@ def test_hostile_pictures_are_said_and_memory_stays_bounded(browser: Browser, se
         ("huge.png", "larger than 20 MB"),
     ):
         upload(page, tmp_path / name)
-        page.wait_for_timeout(1000)
-        expect(page.locator("#invert")).to_be_enabled()
         page.locator("#invert").click()
         expect(page.get_by_text(said).last).to_be_visible()
     choose(page, 2)
