@@ -275,7 +275,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         return shown, studio.command(points[0], *options), links([path])
 
     def on_picture(now: Session, path: str | None) -> tuple[Any, ...]:
-        return (gr.update(interactive=path is not None),)
+        # What was said of an earlier picture goes with it; what is said of this one meanwhile stays.
+        return gr.update(interactive=path is not None), "" if path is None else gr.skip()
 
     def on_invert(now: Session, name: str, path: str | None) -> tuple[Any, ...]:
         if path is None or not Path(path).is_file():  # gradio deletes uploads after an hour
