@@ -549,12 +549,12 @@ def test_names_of_others_are_text(browser: Browser, served: Served, tmp_path: Pa
     shutil.rmtree(path.parent)
 
 
-def call(address: str, target: str, data: list[object]) -> str:
+def call(address: str, target: str, data: list[object], event: str = "click") -> str:
     """What the studio answers to a page that was changed by hand: the end of the stream of its news."""
     with urllib.request.urlopen(f"{address}/config") as answer:
         config = json.load(answer)
     (part,) = (one["id"] for one in config["components"] if one["props"].get("elem_id") == target)
-    (number,) = (one["id"] for one in config["dependencies"] if [part, "click"] in one["targets"])
+    (number,) = (one["id"] for one in config["dependencies"] if [part, event] in one["targets"])
     body = {"data": data, "fn_index": number, "session_hash": "byhand", "trigger_id": part, "event_data": None}
     headers = {"Content-Type": "application/json"}
     with urllib.request.urlopen(
@@ -563,6 +563,24 @@ def call(address: str, target: str, data: list[object]) -> str:
         pass
     with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash=byhand", timeout=120) as news:
         return news.read().decode()
+
+
+def answer(said: str) -> list[object]:
+    """The values of the outputs in what `call` returns."""
+    (last,) = (line for line in said.splitlines() if '"process_completed"' in line)
+    return json.loads(last.removeprefix("data: "))["output"]["data"]
+
+
+def test_what_was_said_of_a_picture_goes_when_that_is_taken_away_and_no_sooner(page: Page, served: Served) -> None:
+    Image.new("RGB", (96, 96)).save(picture := io.BytesIO(), "PNG")
+    status, said = sent_file(served.address, "a.png", picture.getvalue())
+    assert status == 200, said
+    given = {"path": json.loads(said)[0], "orig_name": "a.png", "meta": {"_type": "gradio.FileData"}}
+    *_, note = answer(call(served.address, "picture", [None, given], "upload"))
+    assert isinstance(note, dict)
+    assert "value" not in note  # so it stays as it is
+    *_, note = answer(call(served.address, "picture", [None, None], "change"))
+    assert note == ""
 
 
 def test_what_is_sent_by_hand_reads_no_file_and_breaks_nothing(page: Page, address: str) -> None:
@@ -698,6 +716,13 @@ def asked(address: str, path: str, body: bytes | None = None, **headers: str) ->
             return answer.status, answer.read().decode(errors="replace")
 
 
+def sent_file(address: str, name: str, content: bytes) -> tuple[int, str]:
+    """What the studio answers to a file, as a page uploads it: its status and its text."""
+    head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+    kind = {"Content_Type": "multipart/form-data; boundary=x"}
+    return asked(address, "/gradio_api/upload", head + content + b"\r\n--x--\r\n", **kind)
+
+
 def test_pages_of_others_do_not_reach_it(address: str) -> None:
     here, port = address.removeprefix("http://"), address.rpartition(":")[2]
     for host in (here, f"localhost:{port}", "localhost:9000"):  # the last through ssh
@@ -729,17 +754,12 @@ def test_it_listens_to_this_machine_alone(address: str) -> None:
 
 
 def test_what_is_uploaded_by_hand_is_small_and_stays_in_its_folder(served: Served) -> None:
-    def upload(name: str, size: int) -> tuple[int, str]:
-        head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
-        kind = {"Content_Type": "multipart/form-data; boundary=x"}
-        return asked(served.address, "/gradio_api/upload", head + bytes(size) + b"\r\n--x--\r\n", **kind)
-
-    status, said = upload("a.png", 24 * 2**20)
+    status, said = sent_file(served.address, "a.png", bytes(24 * 2**20))
     assert status == 413
     assert "Traceback" not in said
     taken = 0
     for name in ("../../../harm.png", "/harm.png", "..\\..\\harm.png", "<img src=x onerror=alert(1)>.png"):
-        status, said = upload(name, 10)
+        status, said = sent_file(served.address, name, bytes(10))
         taken += status == 200
         if status == 200:
             (path,) = json.loads(said)
