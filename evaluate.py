@@ -23,7 +23,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from gan import files
+from gan import files, language
 from gan.command_line import command_line, log
 from gan.data.faces import Pack, has_faces, open_pack
 from gan.data.labels import labels_of, translated
@@ -364,8 +363,7 @@ def table(result: Mapping[str, Any], fake: str, real: str) -> str:
 
 def right(word: str, columns: int) -> str:
     """Right-align a word in a terminal, where Chinese letters are two columns wide."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in word)
-    return word.rjust(columns - wide)
+    return word.rjust(columns + len(word) - sum(map(language.columns, word)))
 
 
 def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Samples, result: dict[str, Any]) -> None:

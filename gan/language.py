@@ -13,6 +13,7 @@ import locale
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,11 @@ def said(error: UserError) -> str:
     message = text(error.message)
     values = [said(value) if isinstance(value, UserError) else value for value in error.values]
     return message.format(*values) if values else message
+
+
+def columns(letter: str) -> int:
+    """Return how many columns of a terminal a letter takes: a Chinese one takes two."""
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
 @functools.cache

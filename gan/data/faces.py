@@ -284,8 +284,9 @@ def _list_pictures(data_path: Path, files: list[Listed]) -> tuple[Path, list[Pic
             pictures += [(name, member.name) for member in members]
             rejected += [(printable(f"{name}/{member.name}"), member.why) for member in passed]
     if not pictures:
-        found = text("not read: {}").format(listing.told(rejected))
-        found = found if rejected else text("looked at any depth and in zips")
+        found = text("looked at any depth and in zips")
+        if rejected:
+            found = text("not read: {}").format(listing.told(rejected))
         raise DataError("no pictures in {}; {}; put faces there or {}", data_path, found, text(GIVE))
     return root, pictures, rejected
 

@@ -245,5 +245,5 @@ def place(folder: Path) -> Path:
 
 def words() -> gr.I18n:
     """Return the texts of the page, by their English; gradio shows them in the browser's language."""
-    chinese = catalogue()
+    chinese = {one: other for one, other in catalogue().items() if "{" not in one}  # the others are filled in first
     return gr.I18n(**{"en": {one: one for one in chinese}, "zh": chinese, "zh-CN": chinese, "zh-TW": chinese})

@@ -96,7 +96,9 @@ def select_faces(config: TrainConfig, faces: Faces, device: torch.device, anime:
     extractor, everything = features.load("faces", device), len(training) + len(held_out)
     whole = whole_faces.load(extractor) if anime else None
     try:
-        with tqdm(desc="looking at the faces", total=everything, unit=" faces", disable=None, leave=False) as bar:
+        with tqdm(
+            desc=text("looking at the faces"), total=everything, unit=text(" faces"), disable=None, leave=False
+        ) as bar:
             chosen = selection.select_instances(pack, training, held_out, selected, extractor, looked_at, whole)
     except TimeoutError:
         log(text("selecting faces would take more than a tenth of the budget: all are used"))

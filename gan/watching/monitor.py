@@ -9,7 +9,6 @@ import math
 import os
 import sys
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config import TrainConfig
-from gan import images
+from gan import images, language
 from gan.files import write_text
 from gan.language import text
 from gan.watching import health
@@ -364,7 +363,7 @@ def duration(seconds: float) -> str:
 
 def fitting(line: str, columns: int) -> str:
     """Return the start of a line that fits into so many columns of a terminal, in which a Chinese letter takes two."""
-    widths = itertools.accumulate(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in line)
+    widths = itertools.accumulate(map(language.columns, line))
     return "".join(letter for letter, width in zip(line, widths, strict=True) if width <= columns)
 
 
