@@ -169,8 +169,15 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
         return
     idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
+    ready, processes = threading.Event(), list[subprocess.Popen[Any]]()
+
+    def end() -> None:
+        ready.set()
+        for process in processes:
+            _end(process)
+
     with contextlib.ExitStack() as stack:
-        ready, processes = threading.Event(), list[subprocess.Popen[Any]]()
+        stack.callback(end)  # also if Ctrl-C comes while they start: their threads would wait for ever
         with contextlib.suppress(OSError, RuntimeError):  # a limit on processes: fewer do as well
             for _ in range(workers):
                 processes.append(_start())
@@ -178,8 +185,7 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
                 idle.put(processes[-1])
         ready.set()
         pool = stack.enter_context(ThreadPoolExecutor(max(1, idle.qsize())))
-        for process in processes:  # which end first, so that no thread waits for one
-            stack.callback(_end, process)
+        stack.callback(end)  # before the pool's end, so that no thread waits for a process
         if idle.empty():
             yield from itertools.starmap(function, work)
             return

@@ -989,6 +989,23 @@ def test_stopping_ends_the_workers(tmp_path: Path, number: signal.Signals, delay
         assert not list(packs.glob("*/pack.json"))
 
 
+def test_ctrl_c_while_the_workers_start_leaves_no_thread_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = pictures._start, list[subprocess.Popen[bytes]]()
+
+    def interrupted() -> subprocess.Popen[bytes]:
+        if started:
+            raise KeyboardInterrupt
+        started.append(start())
+        return started[0]
+
+    monkeypatch.setattr(pictures, "_start", interrupted)
+    threads = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        next(pictures.in_processes(divmod, [(1, 1)] * 100, 2))
+    wait_for(lambda: set(threading.enumerate()) <= threads)  # one that waits keeps Python from ending
+    assert started[0].returncode is not None
+
+
 # --- packs that nobody opens any more
 
 
