@@ -94,9 +94,27 @@ class Studio:
         self.colours = {name: known for name, *known in self.classifier.vocabulary}
 
     def names(self) -> list[str]:
-        """Return the names of generators: the given one, the released one, and the runs' checkpoints, newest first."""
+        """Return the names of generators: the given one, the released one, and the checkpoints of the runs.
+
+        The newest run comes first, and of each run its best checkpoint, then the newest.
+        """
         files = checkpoint.checkpoints_in(RUNS, "*/[!.]*.pt")
+        runs = list(dict.fromkeys(path.parent.name for path in files))
+        files.sort(key=lambda path: (runs.index(path.parent.name), path.name != "best.pt"))
         return list(dict.fromkeys([*self.typed, RELEASED_NAME, *(f"{path.parent.name}/{path.name}" for path in files)]))
+
+    def choices(self) -> list[tuple[str, str]]:
+        """Return what a list shows of each generator, and its name: a run's first checkpoint goes by the run alone."""
+        shown = {name: name for name in self.names()}
+        for name in reversed(shown):
+            run, file = name.rpartition("/")[::2]
+            if run in ("", *self.typed):
+                continue
+            if file == "best.pt" or (file == "latest.pt" and f"{run}/best.pt" not in shown):
+                shown[name] = run
+            elif file == "latest.pt":
+                shown[name] = _("{}, its latest faces").format(run)
+        return [(label, name) for name, label in shown.items()]
 
     def path(self, name: str) -> Path:
         """Return the file or folder of a generator, as a user would type it.

@@ -69,7 +69,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     with gr.Row(elem_id="bar"):
         # Custom values are allowed because the list grows while the page is open; the studio checks names.
         generator = gr.Dropdown(
-            studio.names(), value=first, label=say("Generator"), elem_id="generator", allow_custom_value=True
+            studio.choices(), value=first, label=say("Generator"), elem_id="generator", allow_custom_value=True
         )
         further = gr.Button(say("More faces"), variant="primary", elem_id="next")
         stop_wall = gr.Button(say("Cancel"), visible=False, elem_id="stop-wall", min_width=80)
@@ -107,7 +107,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             with gr.Row(elem_classes="buttons"):
                 save = gr.Button(say("Save"), variant="primary", elem_id="save-face")
                 pin = gr.Button(say("Pin"), elem_id="pin")
-                reset = gr.Button(say("Undo"), elem_id="reset")
+                reset = gr.Button(say("Reset"), elem_id="reset")
             of_face = said("face")
         with gr.Column(elem_id="controls", min_width=0):
             sliders, ends = list[Any](), list[Any]()
@@ -235,6 +235,14 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         now.moved = moved
         return *shown, studio.command(one, *said)
 
+    def on_end(place: int, share: float) -> Any:
+        """Return a handler that moves the slider of that place to an end."""
+
+        def moved(now: Session, *values: Any) -> tuple[Any, ...]:
+            return share, *on_change(now, *values[:place], share, *values[place + 1 :])
+
+        return moved
+
     def on_reset(now: Session) -> tuple[Any, ...]:
         return begun(now, now.chosen or face_of(now))
 
@@ -242,7 +250,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         if len(now.pins) == PINS:
             raise ConfigError(text("at most {} faces can be pinned; remove the pins first").format(PINS))
         now.pins = (*now.pins, face_of(now))
-        return of_pinned(now)
+        told = text("pinned as number {}; the pins are below the wall").format(len(now.pins))
+        return *of_pinned(now), note(told, "good")
 
     def of_pinned(now: Session) -> tuple[Any, ...]:
         """Return the values of the components in `of_the_pins`."""
@@ -316,7 +325,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         return (links([kept([one], f"pin-{i}.png") for i, one in enumerate(now.pins, 1)]),)
 
     def names(now: Session) -> tuple[Any, ...]:
-        return (gr.update(choices=studio.names()),)
+        return (gr.update(choices=studio.choices()),)
 
     on, long, asked = answers.on, answers.long, [generator, seed, std, best, classes]
 
@@ -336,6 +345,9 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     smooth: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden"}
     inputs = [part.input for part in changes]
     on(lambda *words, **more: gr.on(inputs, *words, **more), on_change, changes, [face, command], of_face, **smooth)
+    for i, end in enumerate(ends):
+        out = [sliders[i // 2], face, command]
+        on(end.select, on_end(i // 2, (-1.0, 1.0)[i % 2]), changes, out, of_face, **smooth)
     on(reset.click, on_reset, [], chosen, of_face, show_progress_on=face)
     on(pin.click, on_pin, [], of_the_pins, of_face, show_progress="hidden")
     on(unpin.click, on_unpin, [], [*of_the_pins, film], of_pins)

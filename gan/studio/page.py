@@ -22,18 +22,28 @@ STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 def build(studio: Studio, folder: Path) -> gr.Blocks:
     """Build the page with its event handlers; `folder` receives its pictures and the files to download."""
     say, runs = words(), Runs()
-    with gr.Blocks(title="Studio", analytics_enabled=False, delete_cache=(300, 3600)) as blocks:
+    with gr.Blocks(title="Face studio", analytics_enabled=False, delete_cache=(300, 3600)) as blocks:
         session = gr.State(Session())
         answers = Answers(session, apple=studio.device.type == "mps")
         gr.HTML(say("Face studio"), elem_id="title", padding=False)
+        gr.HTML(
+            say(
+                "It draws faces that do not exist. Play with them, train it on pictures of your own, and send what you "
+                "made to a friend."
+            ),
+            elem_id="what",
+            elem_classes="lead",
+            padding=False,
+        )
         opened = blocks.load(on_load, session, None, queue=False, api_visibility="private")
+        opened.then(None, js="() => { document.title = document.querySelector('#title').innerText }")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab(say("Faces"), id="faces"):
                 faces = faces_tab.build(studio, folder, answers, opened.then)
             with gr.Tab(say("Train"), id="train"):
                 train_tab.build(folder, answers, runs, studio, faces, tabs, opened.then)
             with gr.Tab(say("Send"), id="send"):
-                send_tab.build(studio, folder, answers)
+                send_tab.build(studio, folder, answers, faces)
     blocks.temp_file_sets = [blocks.upload_file_set]  # gradio cleans up uploads only; `files` and `place` do the others
     return blocks
 

@@ -157,7 +157,10 @@ def wrong(error: Exception) -> str:
         said = text("a file could not be written: {}; make room in the temporary folder").format(
             getattr(error, "strerror", None) or error
         )
-    return note(re.sub(r"^--\w+(: |：)", "", said), "bad" if not isinstance(error, CancelledError) else "")
+    said = re.sub(r"^--\w+(: |：)", "", said)
+    if uploads := os.environ.get("GRADIO_TEMP_DIR"):  # where a dropped file lies says nothing to who dropped it
+        said = re.sub(re.escape(uploads) + r"[/\\]+[^/\\]+[/\\]+(pictures[/\\]+)?", "", said)
+    return note(said, "bad" if not isinstance(error, CancelledError) else "")
 
 
 def note(said: str, look: str = "") -> str:

@@ -14,6 +14,7 @@ from gan.files import as_word
 from gan.images import PREVIEWS
 from gan.language import text
 from gan.studio.faces import RELEASED_NAME, Studio
+from gan.studio.faces_tab import Faces
 from gan.studio.parts import OPEN, Answers, Session, cancel, links, note, place, said, words
 from gan.studio.programs import Program
 
@@ -63,12 +64,12 @@ GIFTS = {
 }
 
 
-def build(studio: Studio, folder: Path, answers: Answers) -> None:
-    """Build the tab; `folder` receives the files."""
+def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
+    """Build the tab; `folder` receives the files. It follows the generator that is played with."""
     say = words()
     gr.HTML(say("Choose a generator, and make a file of it to send or to keep."), elem_classes="lead", padding=False)
     which = gr.Dropdown(
-        studio.names(), value=studio.names()[0], label=say("Generator"), elem_id="given", allow_custom_value=True
+        studio.choices(), value=studio.names()[0], label=say("Generator"), elem_id="given", allow_custom_value=True
     )
     of_which = said("which")
 
@@ -99,8 +100,12 @@ def build(studio: Studio, folder: Path, answers: Answers) -> None:
                 stop.click(cancel, answers.session, None, queue=False, api_visibility="private")
 
     def names(now: Session) -> tuple[Any, ...]:
-        return (gr.update(choices=studio.names()),)
+        return (gr.update(choices=studio.choices()),)
 
+    def on_generator(now: Session, name: str) -> tuple[Any, ...]:
+        return (gr.update(choices=studio.choices(), value=name),)
+
+    answers.on(faces.generator.change, on_generator, [faces.generator], [which], of_which, show_progress="hidden")
     answers.on(which.focus, names, [], [which], of_which, show_progress="hidden")
 
 

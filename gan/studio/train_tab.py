@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import os
 from pathlib import Path
@@ -22,12 +21,14 @@ from gan.studio.parts import Answers, Session, cancel, files, note, place, said,
 from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, prepared
 from gan.watching.curves import PANELS, Curves
 from gan.watching.monitor import duration
-from gan.watching.run_report import drawing
+from gan.watching.run_report import figure
 
 EVERY = 2.0  # seconds between looks at the chosen run
 LONGEST = 7 * 24 * 60  # minutes
 WATCHED = ("damage", "quality", "accuracy")  # panels that matter, of which the first two with curves are shown
 CUT_OUT, WHOLE = "cut out", "whole"
+SEE_RUN = """() => setTimeout(() => document.querySelector("#said-start .bad")
+    || document.querySelector("#watch").scrollIntoView({behavior: "smooth", block: "nearest"}), 200)"""
 
 
 def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Faces, tabs: gr.Tabs, loaded: Any) -> None:
@@ -69,15 +70,12 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
                     True, label=say("Start from the released generator of anime faces"), elem_id="init", min_width=160
                 )
             start = gr.Button(say("Start"), variant="primary", elem_id="start", interactive=False)
+            why_not = gr.HTML("", elem_id="why-not", elem_classes="lead", padding=False)
             of_start = said("start")
         with gr.Column(elem_id="watch", min_width=0):
-            run = gr.Dropdown(
-                runs.names(), value=next(iter(runs.names()), None), label=say("Run"), elem_id="run",
-                allow_custom_value=True,
-            )  # fmt: skip
-            how = gr.HTML(
-                say("There is no run yet: the first one shows here as it learns."), elem_id="how", padding=False
-            )
+            run = gr.Dropdown(runs.names(), value=None, label=say("Run"), elem_id="run", allow_custom_value=True)
+            how = gr.HTML("", elem_id="how", padding=False)
+            more = whole_number(10, 1, LONGEST, label=say("Minutes to go on"), elem_id="more-minutes", visible=False)
             with gr.Row(elem_classes="buttons"):
                 stop = gr.Button(say("Stop"), elem_id="stop", interactive=False)
                 resume = gr.Button(say("Go on"), elem_id="resume", interactive=False)
@@ -101,6 +99,17 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     ready = gr.State(None)  # the faces that were looked at, as a `Found`
     timer = gr.Timer(EVERY)
 
+    def on_forget(now: Session) -> tuple[Any, ...]:
+        return None, ""
+
+    def on_given(now: Session) -> tuple[Any, ...]:
+        return (None,)  # the last that was given counts
+
+    def on_dropped(now: Session, files: list[Path]) -> tuple[Any, ...]:
+        size = sum(one.stat().st_size for one in files) / 1e6
+        here = text("{:,} files are here, {:.1f} MB; now look at them").format(len(files), size)
+        return None, note(here, "good")
+
     def on_look(now: Session, given: str | None, files: list[Path], kind: str) -> tuple[Any, ...]:
         path = str(given or "")[:4000].strip().strip("\"'")
         if files:
@@ -108,7 +117,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             source = gathered(files, folder)
         elif path == str(SYNTHETIC):
             found = Found(path, 0)
-            return found, "", 3, False, gr.update(interactive=True), note(text("synthetic faces, to try it"), "good")
+            return found, "", 3, False, note(text("synthetic faces, to try it"), "good")
         elif path:
             source = Path(path).expanduser()
             key = os.path.realpath(source)
@@ -117,33 +126,34 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         found = prepared(source, kind == WHOLE, key, place(folder) / "said.txt", now.work)
         if not found.faces:
             none = text("no face among them is good enough; the report says why")
-            return None, shown_report(found), gr.skip(), gr.skip(), gr.update(interactive=False), note(none, "bad")
-        told = text("{} faces are ready").format(f"{found.faces:,}")
+            return None, shown_report(found), gr.skip(), gr.skip(), note(none, "bad")
+        some = minutes_for(found.faces)
+        told = text("{:,} faces are ready; {} minutes suit so many").format(found.faces, some)
         if found.left_out:
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
-            told += "; " + text("left out: {}").format(", ".join(parts))
-        able = gr.update(interactive=True)
-        return found, shown_report(found), minutes_for(found.faces), True, able, note(told, "good")
+            told += text("; left out: {}").format(text(", ").join(parts))
+        return found, shown_report(found), some, True, note(told, "good")
 
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
             raise ConfigError(text("look at the pictures first"))
         name = runs.start(found.folder, minutes, init and found.folder != str(SYNTHETIC))
         now.watched = ()
-        return (gr.update(choices=runs.names(), value=name),)
+        begun = text("the training has begun: {}").format(name)
+        return gr.update(choices=runs.names(), value=name), note(begun, "good")
 
     def on_stop(now: Session, name: str) -> tuple[Any, ...]:
         runs.stop(name)
         return ()
 
-    def on_resume(now: Session, name: str, minutes: int) -> tuple[Any, ...]:
-        runs.resume(name, minutes)
+    def on_resume(now: Session, name: str, more: int) -> tuple[Any, ...]:
+        runs.resume(name, more)
         return ()
 
     def on_play(now: Session, name: str) -> tuple[Any, ...]:
         best = checkpoint.find(runs.folder(name), ("best.pt", "latest.pt"))
         generator = f"{best.parent.name}/{best.name}"
-        return gr.update(selected="faces"), gr.update(choices=studio.names(), value=generator)
+        return gr.update(selected="faces"), gr.update(choices=studio.choices(), value=generator)
 
     def on_names(now: Session) -> tuple[Any, ...]:
         return (gr.update(choices=runs.names()),)
@@ -151,15 +161,18 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     def on_places(now: Session) -> tuple[Any, ...]:
         return (gr.update(choices=places()),)
 
-    def on_tick(now: Session, name: str | None, when: float) -> tuple[Any, ...]:
-        if not name or name not in runs.names():
-            return (*[gr.skip()] * 8,)
-        state = runs.state(name)
+    def on_tick(now: Session, name: str | None, when: float, found: Found | None) -> tuple[Any, ...]:
+        names, busy = runs.names(), runs.training()
+        asked, name = name, name if name in names else busy or next(iter(names), "")  # a page was just opened
+        state = runs.state(name) if name else State(False)
+        why = text("First let it look at the pictures.") if found is None else ""
+        why = text("{} is being trained: stop it first, or wait for its end.").format(printable(busy)) if busy else why
         place = round(within(when, 0, 100, 100) / 100 * (len(state.grids) - 1))
         shown = state.grids[place] if state.grids else None
         curves_now = state.images, state.diagnosis and state.diagnosis.text
-        watched = (name, shown, curves_now, told(state))
-        before, now.watched = now.watched or (None, None, None, None), watched
+        said = told(state) if name else text("There is no run yet: the first one shows here as it learns.")
+        watched = (name, shown, curves_now, said, why)
+        before, now.watched = now.watched or (None,) * len(watched), watched
         picture, drawn = gr.skip(), gr.skip()
         if shown is not None and (name, shown) != before[:2]:
             picture = gr.update(value=files([load_picture(shown)], folder)[0], visible=True)
@@ -167,27 +180,38 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             picture = gr.update(visible=False)
         if (name, curves_now) != (before[0], before[2]):
             drawn = shown_curves(state.curves)
-        if watched == before:
-            return (*[gr.skip()] * 8,)
-        able = [state.training and not state.stopping, not state.training, state.images > 0 or bool(state.grids)]
+        if (asked or "", watched) == (name, before):
+            return tuple(gr.skip() for _ in [*states, of_run])
+        can_stop, can_go_on = state.training and not state.stopping, bool(name) and not state.training
+        able = [not why, can_stop, can_go_on, state.images > 0 or bool(state.grids)]
         buttons = [gr.update(interactive=one) for one in able]
-        many = gr.update(visible=len(state.grids) > 1)
-        return told(state), *buttons, picture, many, drawn, gr.skip()  # the note of a button stays
+        shows = [gr.update(visible=one) for one in (state.finished, len(state.grids) > 1)]
+        chosen = gr.skip() if name == asked else gr.update(choices=names, value=name or None)  # it may be open
+        # The note of a button stays.
+        return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
 
     on, quiet = answers.on, {"show_progress": "hidden"}
-    made = [ready, report, minutes, init, start]
-    answers.long(look.click, on_look, [given, dropped, kind], made, of_look, stop_look)
+    made = [ready, report, minutes, init]
+    on(given.input, on_given, [], [dropped], of_look, **quiet)
+    on(dropped.upload, on_dropped, [dropped], [given], of_look, **quiet)
+    for event in (given.change, dropped.change, kind.change):
+        on(event, on_forget, [], [ready, report], of_start, **quiet)
+    looked = on(look.click, on_forget, [], [ready, report], of_start, **quiet)
+    looked = answers.long(looked.then, on_look, [given, dropped, kind], made, of_look, stop_look)
     stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
-    states = [how, stop, resume, play, grid, when, curves]
-    on(start.click, on_start, [ready, minutes, init], [run], of_start)
+    states = [run, why_not, how, start, stop, resume, play, more, when, grid, curves]
+    begun = on(start.click, on_start, [ready, minutes, init], [run], of_start)
+    begun.then(None, js=SEE_RUN)
     on(stop.click, on_stop, [run], [], of_run, **quiet)
-    on(resume.click, on_resume, [run, minutes], [], of_run, **quiet)
+    on(resume.click, on_resume, [run, more], [], of_run, **quiet)
     on(run.focus, on_names, [], [run], of_run, **quiet)
     on(given.focus, on_places, [], [given], of_look, **quiet)
-    for event in (timer.tick, run.change, when.input, loaded):
-        on(event, on_tick, [run, when], states, of_run, trigger_mode="always_last", **watch)
-    faces.draw(on(play.click, on_play, [run], [tabs, faces.generator], of_run).then)
+    for event in (timer.tick, run.change, when.input, ready.change, loaded):
+        on(event, on_tick, [run, when, ready], states, of_run, trigger_mode="always_last", **watch)
+    played = on(play.click, on_play, [run], [tabs, faces.generator], of_run)
+    played.then(None, js="() => scrollTo(0, 0)")
+    faces.draw(played.then)
 
 
 def paths_of(payload: Any) -> Any:
@@ -195,28 +219,31 @@ def paths_of(payload: Any) -> Any:
     return [Path(one.path) for one in payload.root] if payload else []
 
 
-def places() -> list[str]:
-    """Return the folders of faces that prepare.py has written, and the word for synthetic faces."""
-    return [*(str(path.parent) for path in sorted(DATA.glob(f"*/{MANIFEST}"))), str(SYNTHETIC)]
+def places() -> list[str | tuple[str, str]]:
+    """Return the folders of faces that prepare.py has written, and, with its name, the word for synthetic faces."""
+    folders = [str(path.parent) for path in sorted(DATA.glob(f"*/{MANIFEST}"))]
+    return [*folders, (text("synthetic faces, to try it"), str(SYNTHETIC))]
 
 
 def told(state: State) -> str:
     """Return how a run stands, in HTML."""
-    trained = f"{duration(state.seconds)}, {text('{} images').format(f'{state.images:,}')}"
+    trained = text("{}, {:,} images").format(duration(state.seconds), state.images)
     if state.stopping:
         first = text("Stopping: it saves first")
     elif state.training and not state.images:
         first = text("Training; the first numbers come within half a minute") if state.begun else text("Getting ready")
-    elif state.training:
-        left = "" if state.left is None else text("{} left").format(duration(state.left))
-        first = f"{text('Training')}: {left or trained}"
+    elif state.training:  # no second is left where a run goes on from its end, until it has a new row
+        first = text("Training: {}").format(text("{} left").format(duration(state.left)) if state.left else trained)
     elif state.finished:
-        first = f"{text('Finished')}: {trained}"
+        first = text("Finished: {}").format(trained)
     else:
-        first = f"{text('Stopped')}: {trained}"
+        first = text("Stopped: {}").format(trained)
     lines = [f"<b>{html.escape(first)}</b>"]
-    if state.training and state.images and state.left is not None:
+    if state.training and state.images and state.left:
         lines.append(f"<small>{html.escape(trained)}</small>")
+    if state.begun and not state.training and state.left:
+        left = text("Go on trains the {} that are left.").format(duration(state.left))
+        lines.append(f"<small>{html.escape(left)}</small>")
     look = ""
     if state.diagnosis is not None:
         look = "bad" if state.diagnosis.trouble else "good" if state.diagnosis.kind != "early" else ""
@@ -229,15 +256,8 @@ def told(state: State) -> str:
 
 def shown_curves(curves: Curves) -> str:
     """Return the two curves that matter most, of those that have two points, in HTML."""
-    made = list[str]()
-    for panel in (PANELS[name] for name in WATCHED):
-        found = curves.panel(panel)
-        if len(made) < 2 and any(len(x) > 1 for x, _ in found.values()):
-            data = base64.b64encode(drawing(panel, found)).decode()
-            title = html.escape(panel.title)
-            image = f'<img alt="{title}" src="data:image/svg+xml;base64,{data}">'
-            made.append(f"<figure><figcaption>{title}</figcaption>{image}</figure>")
-    return "".join(made)
+    panels = [PANELS[name] for name in WATCHED if curves.panel(PANELS[name])]
+    return "".join(figure(panel, curves.panel(panel)) for panel in panels[:2])
 
 
 def shown_report(found: Found) -> str:

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gan.language import text
+
 POINTS = 1000  # points per curve; beyond that, neighbours are averaged, so that memory and cost stay bounded
 SMOOTHED = 0.05  # share of a curve's points in the moving average
 POSITIONS = ("step", "images_seen", "seconds")  # columns that locate a row in the run
@@ -129,9 +131,9 @@ class Curves:
         return both[:, 0], both[:, 1]
 
     def panel(self, panel: Panel) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the curves of a panel that have values, scaled, by their display names."""
-        found = {label: self.column(column) for column, label in panel.columns.items()}
-        return {label: (x, panel.scale * y) for label, (x, y) in found.items() if len(x)}
+        """Return the curves of a panel, scaled, by their names in the reader's language; one point makes no curve."""
+        found = {text(label): self.column(column) for column, label in panel.columns.items()}
+        return {label: (x, panel.scale * y) for label, (x, y) in found.items() if len(x) > 1}
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:

@@ -146,8 +146,14 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
     """
     seen = curves.column("images_seen")[0]
     if not len(seen) or seen[-1] < EARLY_IMAGES:
-        early = text("the curves begin to mean something at {:,} images.").format(EARLY_IMAGES)
-        return Diagnosis("early", text("too early to say"), early)
+        if finished:
+            early = text(
+                "it was too short a training to be judged by its curves: if the faces please you, it is done; if not, "
+                "go on."
+            )
+            return Diagnosis("early", text("look at the faces"), early)
+        early = text("the curves begin to mean something at {:,} images; until then, look at the faces.")
+        return Diagnosis("early", text("too early to say"), early.format(EARLY_IMAGES))
     quality = _quality(curves, config, folder, finished)
     found = _collapsed(curves, config) or _memorised(curves, config, faces)
     if quality is None or quality.kind != "improving":  # a run that improves is in balance

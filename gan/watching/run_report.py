@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import html
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .
 .well { border-color: #3a9a50; } .trouble { border-color: #d0492b; background: #fdf1ee; }
 .pictures, .curves { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: 0; } figcaption, .quiet { color: #555; font-size: .85rem; }
+.curves small { font-weight: 400; color: #555; }
 .rows { display: grid; grid-template-columns: auto 1fr; gap: .4rem; }
 .rows div { display: grid; grid-auto-rows: minmax(0, 1fr); height: 0; min-height: 100%; }
 .rows span { align-self: center; max-width: 6rem; overflow-wrap: anywhere; font-size: .75rem; line-height: 1; }
@@ -45,10 +47,10 @@ img { width: 100%; }
 table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1.2em 0 0; vertical-align: top; }
 .options { columns: 3 18rem; } tr { break-inside: avoid; }
 </style>
-{% macro figure(content, caption, kind="jpeg", rows=()) %}
+{% macro figure(content, caption, rows) %}
 <figure><figcaption>{{ caption }}</figcaption><div{% if rows %} class=rows{% endif %}>
 {% if rows %}<div>{% for row in rows %}<span>{{ row }}</span>{% endfor %}</div>{% endif %}
-<img alt="" src="data:image/{{ kind }};base64,{{ base64(content).decode() }}"></div></figure>
+<img alt="" src="data:image/jpeg;base64,{{ base64(content).decode() }}"></div></figure>
 {% endmacro %}
 <h1>{{ name }}</h1>
 <p class=quiet>{{ measured }}
@@ -62,11 +64,9 @@ table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1
 {% endif %}
 {% if commands %}<pre>{{ commands|join("\n") }}</pre>{% endif %}
 <div class=pictures>
-{% for title, picture, rows in pictures %}{{ figure(picture, title, rows=rows) }}{% endfor %}
+{% for title, picture, rows in pictures %}{{ figure(picture, title, rows) }}{% endfor %}
 </div>
-{% if drawings %}<h2>{{ _("Curves") }}</h2>{% endif %}<div class=curves>
-{% for title, svg in drawings.items() %}{{ figure(svg, title, "svg+xml") }}{% endfor %}
-</div>
+{% if drawings %}<h2>{{ _("Curves") }}</h2>{% endif %}<div class=curves>{{ drawings|safe }}</div>
 <h2>{{ _("Options") }}</h2><div class=options>{{ options|safe }}</div>
 """
 
@@ -144,27 +144,33 @@ class RunReport(Output):
         caption = text("On the way: {} latents, from above at steps {}").format(LATENTS, steps) + more
         return [(caption, np.concatenate(list(rows.values())), ())]
 
-    def _drawings(self) -> dict[str, bytes]:
-        drawn = {}
-        for panel in PANELS.values():
-            if curves := {label: points for label, points in self.curves.panel(panel).items() if len(points[0]) > 1}:
-                drawn[text(panel.title)] = drawing(panel, curves)
+    def _drawings(self) -> str:
+        of_panels = ((panel, self.curves.panel(panel)) for panel in PANELS.values())
+        drawn = [figure(panel, curves) for panel, curves in of_panels if curves]
         if self.spread is not None:
-            drawn[text(SPREAD_TITLE)] = _drawing(self._draw_spread)
-        return drawn
-
-    def _draw_spread(self, axes: Any) -> None:
-        assert self.spread is not None
-        edges, shares = histogram(*self.spread)
-        for colour, (kind, share) in zip(COLOURS, shares.items(), strict=False):
-            axes.stairs(100 * share, edges, fill=True, alpha=0.55, color=colour, label=kind)
-        axes.set(xlabel="logit", ylabel="share, %")
-        axes.legend(frameon=False, fontsize=8)
+            edges, shares = histogram(*self.spread)
+            drawing = _drawing(lambda axes: _draw_spread(axes, edges, shares))
+            drawn.append(
+                _figure(SPREAD_TITLE, text("share, %, by the logit"), [text(kind) for kind in shares], drawing)
+            )
+        return "".join(drawn)
 
 
-def drawing(panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
-    """Return the curves of a panel, by their names, as an SVG file."""
-    return _drawing(lambda axes: _draw(axes, panel, curves))
+def figure(panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """Return the curves of a panel in HTML: a plot, and over it in words what it shows."""
+    unit = text("{}, by images seen").format(text(panel.unit))
+    return _figure(panel.title, unit, list(curves), _drawing(lambda axes: _draw(axes, panel, curves)))
+
+
+def _figure(title: str, unit: str, names: Sequence[str], drawing: bytes) -> str:
+    """Return a plot in HTML. All words stand over it: its fonts may lack the letters of the reader's language."""
+    keys = ""
+    if len(names) > 1:
+        named = zip(COLOURS, map(html.escape, names), strict=False)
+        keys = "<br>" + " ".join(f'<span style="color: {colour}">&#9632;</span> {name}' for colour, name in named)
+    title, image = html.escape(text(title)), base64.b64encode(drawing).decode()
+    caption = f"<figcaption>{title}<br><small>{html.escape(unit)}{keys}</small></figcaption>"
+    return f'<figure>{caption}<img alt="{title}" src="data:image/svg+xml;base64,{image}"></figure>'
 
 
 def _drawing(draw: Any) -> bytes:
@@ -175,7 +181,7 @@ def _drawing(draw: Any) -> bytes:
     figure, file = Figure(figsize=(4.8, 2.9)), io.BytesIO()
     look: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
     with matplotlib.rc_context(look):
-        axes = figure.add_axes((0.14, 0.16, 0.83, 0.8))
+        axes = figure.add_axes((0.11, 0.1, 0.86, 0.86))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         draw(axes)
@@ -187,16 +193,18 @@ def _drawing(draw: Any) -> bytes:
 def _draw(axes: Any, panel: Panel, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     from matplotlib.ticker import EngFormatter
 
-    for colour, (label, points) in zip(COLOURS, curves.items(), strict=False):
+    for colour, points in zip(COLOURS, curves.values(), strict=False):
         each = -(-len(points[0]) // POINTS)  # neighbours that become one point
         x, y = (np.array([of[i : i + each].mean() for i in range(0, len(of), each)]) for of in points)
         marker = "o" if len(x) < 30 else None
         if panel.smooth:
             axes.plot(x, y, color=colour, alpha=0.3, linewidth=0.8)
-            axes.plot(x, smoothed(y), color=colour, label=label)
+            axes.plot(x, smoothed(y), color=colour)
         else:
-            axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.2, label=label)
-    axes.set(xlabel="images seen", ylabel=panel.unit)
+            axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.2)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 0, 500, 20k, 1.5M
-    if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_spread(axes: Any, edges: np.ndarray, shares: Mapping[str, np.ndarray]) -> None:
+    for colour, share in zip(COLOURS, shares.values(), strict=False):
+        axes.stairs(100 * share, edges, fill=True, alpha=0.55, color=colour)

@@ -89,8 +89,8 @@ class Page(Output):
         self.address, self.port, self.env, self.options = address, port_of(address), env, options
         self.server, self.static = server, static
         self.run, self.shared = run, env != run
-        self.pictures["samples"] = ("Samples: none yet", BLANK, ())
-        self.pictures["faces"] = ("Faces it learns from: none yet", BLANK, ())
+        self.pictures["samples"] = (text("Samples: none yet"), BLANK, ())
+        self.pictures["faces"] = (text("Faces it learns from: none yet"), BLANK, ())
         self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}  # pictures and texts that the server has, by name of the pane
         self.lost = False
@@ -162,7 +162,7 @@ class Page(Output):
             panels = {name: curves for name, panel in PANELS.items() if (curves := self.curves.panel(panel))}
         self._pane("verdict", verdict, VERDICT_LOOK)
         for name, (title, pixels, rows) in pictures.items():
-            caption = f"rows: {', '.join(rows)}" if rows else ""
+            caption = text("rows: {}").format(", ".join(rows)) if rows else ""
             height = WIDTH * pixels.shape[0] / pixels.shape[1] + 5 + 20 * -(-len(caption) // LETTERS)
             look = {"title": title, "caption": caption, "jpgquality": 90, "width": WIDTH, "height": height}
             self._pane(name, pixels, look)
@@ -204,21 +204,22 @@ class Page(Output):
         colours = PALETTE[: len(drawn)]
         quiet = {}
         if panel.smooth:
-            raw = {f"{label}, raw": values for label, values in drawn.items()}
+            raw = {text("{}, raw").format(label): values for label, values in drawn.items()}
             drawn = {**raw, **{label: smoothed(values) for label, values in drawn.items()}}
             faint = [{"color": f"rgba{(*rgb, 0.35)}", "width": 1} for rgb in colours]
             quiet = {label: {"line": line, "showlegend": False} for label, line in zip(raw, faint, strict=True)}
             colours *= 2
-        look = curve_look(panel.title, "images seen", panel.unit, list(drawn), len(longest))
+        look = curve_look(text(panel.title), text("images seen"), text(panel.unit), list(drawn), len(longest))
         look |= {"linecolor": np.array(colours), "traceopts": {"plotly": quiet}}
         self.client.line(np.stack(list(drawn.values()), axis=1), longest, **self._window(name, look))
 
     def _histogram(self, real: np.ndarray, fake: np.ndarray) -> None:
         edges, shares = histogram(real, fake)
         fill = {
-            kind: {"fill": "tozeroy", "line": {"shape": "hvh", "color": COLOURS[i]}} for i, kind in enumerate(shares)
+            text(kind): {"fill": "tozeroy", "line": {"shape": "hvh", "color": COLOURS[i]}}
+            for i, kind in enumerate(shares)
         }
-        look = curve_look(SPREAD_TITLE, "logit", "share, %", list(shares), len(edges))
+        look = curve_look(text(SPREAD_TITLE), "logit", text("share, %"), list(map(text, shares)), len(edges))
         look |= {"linecolor": np.array(PALETTE[:2]), "traceopts": {"plotly": fill}}
         values = 100 * np.stack(list(shares.values()), axis=1)
         self.client.line(values, (edges[1:] + edges[:-1]) / 2, **self._window("spread", look))
@@ -234,12 +235,13 @@ def curve_look(title: str, x: str, y: str, legend: list[str], points: int) -> di
 def verdict_text(diagnosis: Diagnosis | None, ended: str = "") -> str:
     """Format a diagnosis as HTML, below how the session has ended, if it has."""
     edge = {"trouble": "#d0492b", "well": "#3a9a50"}.get(diagnosis.look if diagnosis else "", "#888")
-    short, text = (diagnosis.short, diagnosis.text) if diagnosis else ("too early to say", "the training begins.")
+    short, told = text("too early to say"), text("the training begins.")
+    short, told = (diagnosis.short, diagnosis.text) if diagnosis else (short, told)
     return (
         f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px; "
         f"overflow-wrap: anywhere'>"
         f"{f'<p><b>{html.escape(ended)}</b></p>' if ended else ''}"
-        f"<b>{html.escape(short)}</b><br>{html.escape(text)}</div>"
+        f"<b>{html.escape(short)}</b><br>{html.escape(told)}</div>"
     )
 
 

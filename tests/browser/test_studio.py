@@ -280,6 +280,17 @@ def test_a_face_is_chosen_changed_and_saved_as_the_command_line_makes_it(
     assert np.array_equal(changed(page, "#face", page.locator("#reset").click), before)
 
 
+def test_the_picture_at_the_end_of_a_slider_moves_it_there(page: Page) -> None:
+    before = choose(page, 5)
+    light = page.locator(".slide", has=page.locator("#light"))
+    lightest = changed(page, "#face", light.locator(".end img").last.click)
+    assert page.locator("#light input[type=range]").input_value() == "1"
+    assert command(page) == "python generate.py --seed=5 --nogen 1 --gen_std=0.8 --change=light:1 --enlarge=4"
+    assert lightest.mean() > before.mean() + 10
+    darkest = changed(page, "#face", light.locator(".end img").first.click)
+    assert darkest.mean() < before.mean() - 10
+
+
 def test_no_file_that_a_page_may_be_reading_is_written_again(page: Page, browser: Browser, served: Served) -> None:
     inotify_simple = pytest.importorskip("inotify_simple", reason="it tells of writing on Linux alone")
     with inotify_simple.INotify() as watch:
@@ -303,6 +314,7 @@ def test_pins_are_mixed_and_make_a_film_like_the_command_lines(
         choose(page, nth)
         page.locator("#pin").click()
         page.wait_for_function("n => document.querySelectorAll('#pins img').length == n", arg=n)
+        assert told(page, "face") == f"pinned as number {n}; the pins are below the wall"
     set_slider(page, "seconds", 1)
     page.locator("#morph").click()
     film = page.locator("#film img")
@@ -405,9 +417,9 @@ def test_a_run_in_training_and_its_classes_are_at_hand(
     page: Page, served: Served, write_knowing: Callable[..., None]
 ) -> None:
     unfold(page, "which")
-    changed(page, "#wall", lambda: pick(page, "generator", "plain/latest.pt"))
+    changed(page, "#wall", lambda: pick(page, "generator", "plain"))
     expect(page.locator("#classes")).to_be_hidden()
-    before = changed(page, "#wall", lambda: pick(page, "generator", "mine/latest.pt"))
+    before = changed(page, "#wall", lambda: pick(page, "generator", "mine"))
     expect(page.locator("#classes")).to_be_visible()
     words = "python generate.py --checkpoint=checkpoints/mine/latest.pt --seed=0 --nogen 24 --gen_std=0.8"
     assert command(page) == words
@@ -439,6 +451,57 @@ def test_what_is_said_beside_the_buttons_of_a_run_stays(page: Page, served: Serv
             assert told(page, "run") == "busy is being trained; stop it first"
     for run in (busy, old):
         shutil.rmtree(run)
+
+
+def test_a_page_opens_with_the_run_in_training_or_the_newest(page: Page, served: Served) -> None:
+    busy, newest = (served.folder / "checkpoints" / name for name in ("busy", "newest"))
+    for run, age in ((busy, 100), (newest, 0)):
+        run.mkdir()
+        (run / "config.json").write_text("{}")
+        os.utime(run / "config.json", (time.time() - age,) * 2)
+    page.reload()
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#run input")).to_have_value("newest")
+    expect(page.locator("#why-not")).to_have_text("First let it look at the pictures.")
+    with run_lock(busy):
+        expect(page.locator("#why-not")).to_have_text("busy is being trained: stop it first, or wait for its end.")
+        assert page.locator("#run input").input_value() == "newest"  # it was not chosen anew
+        page.reload()
+        page.get_by_role("tab", name="Train").click()
+        expect(page.locator("#run input")).to_have_value("busy")
+        how(page, "Getting ready")
+    for run in (busy, newest):
+        shutil.rmtree(run)
+
+
+def test_start_waits_for_a_look_at_the_pictures_that_were_given_last(page: Page, tmp_path: Path) -> None:
+    page.get_by_role("tab", name="Train").click()
+    start, folder = page.locator("#start"), page.locator("#folder input")
+
+    def looked() -> None:
+        pick(page, "folder", "synthetic faces, to try it")
+        expect(page.locator("#dropped button[aria-label='Clear']")).to_have_count(0)
+        expect(start).to_be_disabled()
+        page.locator("#look").click()
+        expect(start).to_be_enabled()
+        expect(page.locator("#why-not")).to_have_text("")
+
+    expect(start).to_be_disabled()
+    looked()
+    page.get_by_role("radio", name="whole pictures").check()  # they were looked at as faces
+    expect(start).to_be_disabled()
+    expect(page.locator("#why-not")).to_have_text("First let it look at the pictures.")
+    looked()
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(bytes(150_000))
+    page.locator("#dropped input[type=file]").set_input_files([tmp_path / f"{name}.png" for name in "ab"])
+    expect(page.locator("#said-look .good")).to_have_text("2 files are here, 0.3 MB; now look at them")
+    expect(folder).to_have_value("")
+    expect(start).to_be_disabled()
+    page.locator("#look").click()
+    expect(page.locator("#said-look .bad")).to_be_visible()
+    expect(start).to_be_disabled()
+    looked()
 
 
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
@@ -532,7 +595,7 @@ def test_names_of_others_are_text(browser: Browser, served: Served, tmp_path: Pa
     page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())  # of a name that was run
     page.goto(served.address)
     page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
-    pick(page, "generator", f"{name}/latest.pt")
+    pick(page, "generator", name)
     unfold(page, "which")
     expect(page.locator("#classes")).to_be_visible()
     only(page, f"hair:{name}", "hair:<b>bold</b>")
@@ -812,14 +875,14 @@ def test_a_page_alone_trains_a_generator_and_neither_its_end_nor_the_studios_los
         page.locator("#folder input").fill(str(tmp_path / "faces"))
         page.locator("#folder input").press("Enter")
         page.locator("#look").click()
-        expect(page.locator("#said-look .good")).to_have_text("40 faces are ready")
+        expect(page.locator("#said-look .good")).to_have_text("40 faces are ready; 3 minutes suit so many")
         assert page.locator("#minutes input").input_value() == "3"
         assert page.locator("#init input").is_checked()
         page.locator("#start").click()
+        assert told(page, "start") == "the training has begun: faces"
         how(page, "Training")
-        expect(page.locator("#start")).to_be_enabled()
-        page.locator("#start").click()
-        assert "is being trained; stop it first" in told(page, "start")
+        expect(page.locator("#why-not")).to_contain_text("faces is being trained: stop it first")
+        expect(page.locator("#start")).to_be_disabled()
 
         studios[0].kill()
         studios[0].wait()

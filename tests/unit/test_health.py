@@ -107,6 +107,13 @@ def test_at_first_nothing_is_said() -> None:
     assert said(curves(12, d_accuracy=0.9, variety=0.9)).kind == "balanced"
 
 
+def test_a_short_run_that_has_ended_is_not_told_to_wait() -> None:
+    assert "begin to mean something at 10,000 images" in said(curves(9)).text
+    ended = said(curves(9), finished=True)
+    assert ended.short == "look at the faces"
+    assert "if the faces please you, it is done" in ended.text
+
+
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jinja2
+import numpy as np
 import pytest
 from jinja2.ext import extract_from_ast
 
@@ -27,8 +28,9 @@ from gan.presets import PLANS
 from gan.quality import evaluation
 from gan.studio.faces import NAMES
 from gan.watching import run_report
-from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE
+from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE, histogram
 
+ONE = np.zeros(1)
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = "ANIMEGAN_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"
 
@@ -179,7 +181,10 @@ def messages() -> set[str]:
     The errors' go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
-    found |= {panel.title for panel in PANELS.values()} | {plan.expect for plan in PLANS}
+    found |= {panel.title for panel in PANELS.values()} | {panel.unit for panel in PANELS.values()}
+    labels = {label for panel in PANELS.values() for label in panel.columns.values()} | set(histogram(ONE, ONE)[1])
+    found |= labels - {measure.label for measure in METRICS.values()}  # metrics have the same names everywhere
+    found |= {plan.expect for plan in PLANS}
     found |= {measure.better for measure in METRICS.values()} | {*imagenet.USES.values()}
     found |= {*command_line.KINDS.values(), *listing.UNREAD.values(), "ema"}
     found |= {evaluate.OWN, evaluate.REAL, evaluation.load_reference(1).about}

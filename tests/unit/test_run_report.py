@@ -9,6 +9,7 @@ import pytest
 
 from gan import images
 from gan.watching import run_report
+from gan.watching.curves import COLOURS
 from gan.watching.health import Diagnosis
 from gan.watching.run_report import RunReport
 
@@ -30,9 +31,9 @@ def page(tmp_path: Path) -> str:
 def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     report = opened(tmp_path)
     for step in (50, 100, 150):
-        report.row(row(step, fd=30.0, variety=0.9, data_wait=0.01))
+        report.row(row(step, fd=30.0, variety=0.9, drift=0.5, data_wait=0.01))
         images.save_picture(images.grid(FACES), tmp_path / "samples" / f"step-{step:08d}.png")
-    report.row({"step": 150, "images_seen": 9600, "seconds": 75, "seen_logit": 1.0, "drift": 0.5})  # points, no curves
+    report.row({"step": 150, "images_seen": 9600, "seconds": 75, "seen_logit": 1.0})  # a point, no curve
     report.picture("samples", "Samples of step 150", images.grid(FACES), 150)
     report.logits(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))
     report.diagnosis(Diagnosis("won", "D & it", "do <this>."), 150)
@@ -44,13 +45,22 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     assert not re.search(r"(src|href)=.(?!data:)", html.replace('src="data:', ""))
     assert "<b>D &amp; it</b><br>do &lt;this&gt;." in html
     assert "verdict trouble" in html
-    for title in (
-        "Losses",
-        "Distance from real faces",
-        "Samples: how far apart, how much they change",
-        "Samples of step 150",
+    assert "<figcaption>Samples of step 150</figcaption>" in html
+    for title, unit, *names in (
+        ("Losses", "mean over a batch", "D", "G"),
+        ("Distance from real faces", "lower is better"),
+        (
+            "Samples: how far apart, how much they change",
+            "1: as faces; as two samples",
+            "apart",
+            "changed since the last preview",
+        ),
     ):
-        assert f"<figcaption>{title}</figcaption>" in html
+        keys = " ".join(
+            f'<span style="color: {colour}">&#9632;</span> {name}' for colour, name in zip(COLOURS, names, strict=False)
+        )
+        unit += ", by images seen" + (f"<br>{keys}" if keys else "")
+        assert f"<figcaption>{title}<br><small>{unit}</small></figcaption>" in html
     assert "at steps 50, 100, 150" in html
     assert "The discriminator&#39;s logits in the last steps" in html
     assert "Coverage" not in html  # was not measured

@@ -42,13 +42,28 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
     return Studio(RELEASED, CPU)
 
 
-def test_every_checkpoint_is_at_hand_the_newest_first(studio: Studio) -> None:
-    assert studio.names() == ["released", "new/latest.pt", "new/best.pt", "old/best.pt"]
+def test_every_checkpoint_is_at_hand_of_the_newest_run_the_best_first(studio: Studio) -> None:
+    assert studio.names() == ["released", "new/best.pt", "new/latest.pt", "old/best.pt"]
     (face,) = studio.wall("new/latest.pt", 3, 1, 1.0, 1, "")
     assert studio.command(face, "--seed=3") == ("python generate.py --checkpoint=checkpoints/new/latest.pt --seed=3")
     for name in ("new/.latest.pt.7.pt", "../secret.pt", "/etc/passwd", ""):
         with pytest.raises(CheckpointError, match="no generator is called"):
             studio.sampler(name)
+
+
+def test_a_list_shows_runs_by_their_names_not_files(studio: Studio) -> None:
+    for name in ("fresh/latest.pt", "new/step5.pt"):
+        Path("checkpoints", name).parent.mkdir(exist_ok=True)
+        write(Path("checkpoints", name))
+    os.utime("checkpoints/new/step5.pt", (1e9, 1e9))
+    assert studio.choices() == [
+        ("released", "released"),
+        ("fresh", "fresh/latest.pt"),
+        ("new", "new/best.pt"),
+        ("new/step5.pt", "new/step5.pt"),
+        ("new, its latest faces", "new/latest.pt"),
+        ("old", "old/best.pt"),
+    ]
 
 
 def test_a_run_that_trains_is_loaded_again(studio: Studio) -> None:

@@ -130,10 +130,11 @@ def test_the_page_shows_what_the_curves_mean_and_how_logits_are_spread(server: S
 
 def test_options_stay_last_and_rows_are_named_below_their_picture(server: Server, quick: None) -> None:
     page = Page(f"http://127.0.0.1:{server.port}", "order", "order", {})
-    page.row(row(50))
+    page.row(row(50, fd=30.0))
+    page.row(row(100))  # one point makes no curve, so there is none of fd
     wait_for(lambda: "options after 1" in panes(server.port, "order"))
     page.picture("samples", "Samples", PICTURE, 50, ["blond", "red"])
-    page.row(row(100, fd=30.0))
+    page.row(row(150, fd=20.0))
     page.close()
 
     shown = panes(server.port, "order")
@@ -188,7 +189,7 @@ def test_runs_in_one_environment_have_panes_of_their_own(server: Server, quick: 
     for run, page in pages.items():
         page.picture("samples", "Samples", PICTURE, 50)
         page.row(row(50, fd=30.0, damage_x100=2.5, variety=0.9))
-        page.row(row(100, fd=20.0 if run == "one" else 25.0))
+        page.row(row(100, fd=20.0 if run == "one" else 25.0, damage_x100=2.5, variety=0.9))
         page.close()
 
     shown = panes(server.port, "both")
@@ -202,13 +203,15 @@ def test_runs_in_one_environment_have_panes_of_their_own(server: Server, quick: 
 def test_what_an_earlier_run_of_the_name_has_left_behind_is_removed(server: Server, quick: None) -> None:
     before = Page(f"http://127.0.0.1:{server.port}", "again", "again", {})
     before.logits(np.zeros(8), np.ones(8))
-    before.row(row(50, fd=30.0, damage_x100=2.5, r1_penalty=0.1))
+    for step in (50, 100):
+        before.row(row(step, fd=30.0, damage_x100=2.5, r1_penalty=0.1))
     before.close()
     gone = {"spread", "quality", "damage", "penalties"}
     assert gone <= panes(server.port, "again").keys()
 
     page = Page(f"http://127.0.0.1:{server.port}", "again", "again", {})
-    page.row(row(50))
+    for step in (50, 100):
+        page.row(row(step))
     page.close()
     assert panes(server.port, "again").keys() == {"samples", "faces", "verdict", "options after 1", "losses"}
 
@@ -223,7 +226,8 @@ def test_a_page_that_was_saved_in_part_begins_anew(cache: Path, quick: None) -> 
     assert server.wait()
     for name in ("cut", "empty"):
         page = Page(f"http://127.0.0.1:{server.port}", name, name, {})
-        page.row(row(50))
+        for step in (50, 100):
+            page.row(row(step))
         page.close()
         assert "losses" in panes(server.port, name)
     server.close()
@@ -236,7 +240,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(cache: Path, qu
     assert server.wait()
     page = Page(f"http://127.0.0.1:{server.port}", "run", "run", {"lr1": 0.0003})
     page.picture("samples", "Samples", PICTURE, 50)
-    told = page.row(row(50))
+    told = page.row(row(50)) + page.row(row(75))
     wait_for(lambda: {"samples", "verdict", "losses"} <= panes(server.port).keys())
     server.process.kill()
     server.close()
@@ -249,7 +253,7 @@ def test_a_server_that_dies_and_comes_back_gets_everything_again(cache: Path, qu
     told += page.row(row(150))
     page.close()
 
-    assert panes(server.port)["losses"]["content"]["data"][0]["x"] == [3200, 6400, 9600]
+    assert panes(server.port)["losses"]["content"]["data"][0]["x"] == [3200, 4800, 6400, 9600]
     server.close()
     assert ["does not answer" in line for line in told] == [True, False]
     assert "answers again" in told[1]
