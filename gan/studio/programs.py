@@ -102,7 +102,7 @@ class Found:
 
     folder: str
     faces: int
-    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)  # gradio compares hashes
     report: str = ""
 
 

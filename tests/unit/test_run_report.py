@@ -47,7 +47,7 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
     assert "verdict trouble" in html
     assert "<figcaption>Samples of step 150</figcaption>" in html
     for title, unit, *names in (
-        ("Losses", "mean over a batch", "D", "G"),
+        ("Losses", "loss", "discriminator", "generator"),
         ("Distance from real faces", "lower is better"),
         (
             "Samples: how far apart, how much they change",
@@ -62,7 +62,7 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
         unit += ", by images seen" + (f"<br>{keys}" if keys else "")
         assert f"<figcaption>{title}<br><small>{unit}</small></figcaption>" in html
     assert "at steps 50, 100, 150" in html
-    assert "The discriminator&#39;s logits in the last steps" in html
+    assert "The discriminator&#x27;s logits in the last steps" in html
     assert "Coverage" not in html  # was not measured
     assert html.count("data:image/svg+xml") == 5
     assert html.count("data:image/jpeg") == 2
