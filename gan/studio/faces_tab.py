@@ -27,6 +27,7 @@ from gan.studio.parts import (
     place,
     said,
     slider,
+    taking,
     whole_number,
     words,
 )
@@ -83,6 +84,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             elem_id="classes",
             visible=bool(class_names(studio, first)),
         )
+        taking(classes, lambda payload: [str(one) for one in payload] if isinstance(payload, list) else [])
         std = slider(
             0.3,
             1.3,
@@ -139,7 +141,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
                     buttons=[],
                 )
                 # The file is passed on unread, so that the program reads it and reports errors.
-                picture.preprocess = lambda payload: None if payload is None else payload.path
+                taking(picture, lambda payload: None if payload is None else payload.path)
                 with gr.Row():
                     invert = gr.Button(say("Find the face most like it"), elem_id="invert", interactive=False)
                     stop_invert = gr.Button(say("Cancel"), visible=False, size="sm", elem_id="stop-invert")
@@ -182,9 +184,9 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         return shown
 
     def on_draw(
-        now: Session, name: str, seed: int, std: float, best: int, classes: list[str] | None, anew: bool = True
+        now: Session, name: str, seed: int, std: float, best: int, classes: list[str], anew: bool = True
     ) -> tuple[Any, ...]:
-        asked = ",".join(map(str, classes or ()))[:200]
+        asked = ",".join(classes)[:200]
         now.work.total = best if best > WALL else 0
         faces = studio.wall(name, seed, WALL, std, best, asked, now.work)
         options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
@@ -194,9 +196,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             return shown, *begun(now, faces[0])[:-1], studio.command(faces[0], *options)
         return shown, *[gr.skip() for _ in chosen[:-1]], studio.command(faces[0], *options)
 
-    def on_next(
-        now: Session, name: str, seed: int, std: float, best: int, classes: list[str] | None
-    ) -> tuple[Any, ...]:
+    def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: list[str]) -> tuple[Any, ...]:
         seed = min(seed + max(WALL, best), LAST_SEED)
         return seed, *on_draw(now, name, seed, std, best, classes, anew=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -195,21 +196,28 @@ def within(value: object, least: float, most: float, first: float) -> float:
 def slider(least: float, most: float, first: float, step: float, **more: Any) -> gr.Slider:
     """Create a slider that accepts any typed value; see `within`."""
     made = gr.Slider(least, most, first, step=step, buttons=[], **more)
-    # gradio would write a file beside this one for a subclass, so the method is replaced instead.
-    made.preprocess = lambda payload: round(within(payload, least, most, first), 3)
-    return made
+    return taking(made, lambda payload: round(within(payload, least, most, first), 3))
 
 
 def whole_number(first: int, least: int, most: int, **more: Any) -> gr.Number:
     """Create a field for a whole number that accepts any typed value; see `within`."""
     made = gr.Number(first, precision=0, **more)
-    made.preprocess = lambda payload: int(within(payload, least, most, first))
-    return made
+    return taking(made, lambda payload: int(within(payload, least, most, first)))
 
 
 def choice(of: Sequence[Any], made: Any) -> Any:
     """Let a field of choices replace a value that is none of them by the first."""
-    made.preprocess = lambda payload: payload if payload in of else of[0]
+    return taking(made, lambda payload: payload if payload in of else of[0])
+
+
+def taking(made: Any, take: Callable[[Any], Any]) -> Any:
+    """Let a component give its handlers `take(payload)`.
+
+    gradio makes a component anew from its class when a page changes how it looks, so the class has to be another. As
+    a `class` statement in this file, gradio would write a file beside it.
+    """
+    kind, own = type(made), {"preprocess": lambda _, payload: take(payload)}
+    made.__class__ = abc.ABCMeta.__new__(type(kind), kind.__name__, (kind,), own)
     return made
 
 

@@ -17,7 +17,20 @@ from gan.language import text
 from gan.presets import minutes_for
 from gan.studio.faces import Studio
 from gan.studio.faces_tab import Faces
-from gan.studio.parts import Answers, Session, cancel, files, note, place, said, slider, whole_number, within, words
+from gan.studio.parts import (
+    Answers,
+    Session,
+    cancel,
+    files,
+    note,
+    place,
+    said,
+    slider,
+    taking,
+    whole_number,
+    within,
+    words,
+)
 from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, prepared
 from gan.watching.curves import PANELS, Curves
 from gan.watching.monitor import duration
@@ -49,7 +62,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
                 label=say("Or drop pictures or a zip here"), elem_id="dropped", file_count="multiple", height=140,
                 buttons=[],
             )  # fmt: skip
-            dropped.preprocess = paths_of
+            taking(dropped, paths_of)
             kind = gr.Radio(
                 [
                     (say("faces, already cut out"), CUT_OUT),

@@ -233,6 +233,21 @@ def test_two_threads_never_use_a_gpu_of_apple(
     assert {one.concurrency_id: one.concurrency_limit for one in work} == {**queues, "watch": 1}  # it draws nothing
 
 
+def test_a_field_takes_whatever_is_typed_also_after_its_look_has_changed() -> None:
+    gradio = pytest.importorskip("gradio")
+    from gan.studio import parts
+
+    for field, given in (
+        (parts.slider(0, 5, 2, 0.1), {None: 2, "x": 2, 9: 5, 1.23456: 1.235}),
+        (parts.whole_number(10, 1, 100), {None: 10, "x": 10, 0.2: 1, 1e9: 100, 7.9: 7}),
+        (parts.choice(["a", "b", "c"], gradio.Radio(["a", "b", "c"])), {None: "a", "x": "a", "b": "b"}),
+    ):
+        anew = type(field)(**{**field.constructor_args, "visible": True, "render": False})  # as gradio updates it
+        for one in (field, anew):
+            assert {typed: one.preprocess(typed) for typed in given} == given
+        assert anew.get_block_name() == type(field).__name__.lower()
+
+
 def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
