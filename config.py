@@ -294,8 +294,8 @@ class TrainConfig:
     compile: bool = option(False, "compile the networks with torch.compile, which takes a minute.", later=True)
     plot_every: int = option(
         250,
-        "steps between preview grids; delayed while they and measurements cost over 3% of the time, and in long runs "
-        "until a 500th of the time so far has passed; 0 turns them off.",
+        "steps between preview grids, on a slow machine half a minute; delayed while they and measurements cost over "
+        "3% of the time, and in long runs until a 500th of the time so far has passed; 0 turns them off.",
         ge=0,
         later=True,
     )

@@ -110,8 +110,8 @@ def train(
             healthy = monitor.row(state.step, batch_size * state.step, {**ranks.means(monitor.means()), **metrics})
             if roll_back.back_if(not healthy or (saving and not state.is_finite())):
                 continue
-        previewed = not ending and due(state.step, config.plot_every) and monitor.may_preview()
-        if ranks.first and previewed and state.is_finite():
+        previewed = due(state.step, config.plot_every) or monitor.preview_overdue()
+        if ranks.first and previewed and not ending and monitor.may_preview() and state.is_finite():
             preview(run, state, monitor, probe)
         if saving:
             good, saved = ranks.first and save(run, state, monitor, numbered, ending), time.monotonic()

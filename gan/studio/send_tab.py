@@ -88,7 +88,7 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
 
         return on_make
 
-    with gr.Row(elem_id="gifts"):
+    with gr.Row(elem_id="gifts", equal_height=True):
         for key, gift in GIFTS.items():
             with gr.Column(elem_classes="gift", min_width=220):
                 gr.HTML(say(gift.name), elem_classes="title", padding=False)

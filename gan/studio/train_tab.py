@@ -59,7 +59,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
                 allow_custom_value=True,
             )  # fmt: skip
             dropped = gr.File(
-                label=say("Or drop pictures or a zip here"), elem_id="dropped", file_count="multiple", height=140,
+                label=say("Or drop pictures or a zip here"), elem_id="dropped", file_count="multiple", height=160,
                 buttons=[],
             )  # fmt: skip
             taking(dropped, paths_of)

@@ -101,7 +101,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
     """
     if not run.config.plot_every:
         return
-    since, pixels = time.perf_counter(), None
+    since, pixels = monitor.begin_preview(), None
     with skipping(text("preview of step {}").format(state.step), monitor.log):
         average = averaged(run, state)
         with torch.no_grad(), autocast(run.device, run.precision):

@@ -36,6 +36,7 @@ DIAGNOSIS_SECONDS = 10.0  # minimum interval between diagnoses of the curves
 SAID_SECONDS = 60.0  # minimum interval between messages about a new diagnosis
 REFRESH_SECONDS = 2.0  # interval between refreshes of the live status line, whose rows may be minutes apart
 ROW_SECONDS = 20.0  # after these, a row does not wait for its last steps: on a slow machine 50 of them take minutes
+PREVIEW_SECONDS = 30.0  # after these, a preview does not wait for its step either
 QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
@@ -71,10 +72,10 @@ class Monitor:
         self.log_file = None if run is None else run / "log.jsonl"
         self.unwritten = list[str]()  # rows that the disk had no room for; they are written with the next one
         self.started = time.perf_counter() - seconds
-        self.side_seconds, self.measuring_seconds, self.previewed = 0.0, 0.0, -math.inf
+        self.side_seconds = self.measuring_seconds = 0.0
         self.usual: dict[str, float] = {}
         self.logits: deque[tuple[Tensor, Tensor]] = deque(maxlen=LOGIT_STEPS)
-        self.opened = time.perf_counter()
+        self.opened = self.previewed = time.perf_counter()
         self.status, self.parts = text("training started; first numbers within half a minute"), tuple[str, ...]()
         self.left = self.shown_at = self.refreshed = 0.0
         self.said, self.said_parts = 0.0, self.parts
@@ -312,6 +313,10 @@ class Monitor:
         rested = 0.0 if self.measuring_seconds else self.seconds - (before[-1] if len(before) else 0.0)
         return self.measuring_seconds + seconds <= SIDE_SHARE * max(rested, time.perf_counter() - self.opened)
 
+    def preview_overdue(self) -> bool:
+        """Return whether the last preview was begun so long ago that one is due before its step."""
+        return self.config.plot_every > 0 and time.perf_counter() - self.previewed >= PREVIEW_SECONDS
+
     def may_preview(self) -> bool:
         """Return whether previews stay within their share of the time and the last one is long enough ago."""
         now = time.perf_counter()
@@ -324,10 +329,15 @@ class Monitor:
         took = time.perf_counter() - since
         self.side_seconds, self.measuring_seconds = self.side_seconds + took, self.measuring_seconds + took
 
+    def begin_preview(self) -> float:
+        """Note that a preview begins, even if it fails; return the time, a value of `time.perf_counter()`."""
+        self.previewed = time.perf_counter()
+        return self.previewed
+
     def preview(self, step: int, pixels: np.ndarray, since: float, rows: Sequence[str] = ()) -> None:
         """Write a grid of samples, (N, S, S, 3) uint8, with a row for each class in `rows` if there are any.
 
-        The time from `since`, a value of `time.perf_counter()`, counts as the cost of the preview.
+        The time from `since`, see `begin_preview`, counts as the cost of the preview.
         """
         path = (self.config.save_path or (self.run or Path()) / "samples") / f"step-{step:08d}.png"
         grid = images.grid(pixels, len(pixels) // len(rows) if rows else None)

@@ -219,7 +219,8 @@ def test_ctrl_c_saves_a_run_of_two_and_it_goes_on_alone(
     assert out.count("faces to train on") == 1, out  # one of them speaks
     assert "2 processes" in out
     assert len({row["step"] for row in rows_of(run)}) == len(rows_of(run))  # one writes them, and the samples
-    assert sorted(p.name for p in (run / "samples").iterdir()) == [f"step-{n:08d}.png" for n in (0, stopped)]
+    samples = sorted(p.name for p in (run / "samples").iterdir())  # more of them where it took over half a minute
+    assert [samples[0], samples[-1]] == [f"step-{n:08d}.png" for n in (0, stopped)]
     epochs = stopped * 16 // 70 + 2
     assert run_here("train.py", "--nogpu", f"--resume={run}", f"--max_epoch={epochs}").returncode == 0
     content = checkpoint.load(run / "latest.pt")

@@ -1,5 +1,6 @@
 """What a run says of itself: rows of the log, previews within their share of the time, and no harm from a full disk."""
 
+import dataclasses
 import io
 import json
 import math
@@ -20,7 +21,15 @@ from config import TrainConfig
 from gan.watching import health, monitor
 from gan.watching.curves import Curves
 from gan.watching.health import Diagnosis, Kind
-from gan.watching.monitor import DIAGNOSIS_SECONDS, QUIET_SECONDS, ROW_SECONDS, SIDE_SHARE, Monitor, coloured
+from gan.watching.monitor import (
+    DIAGNOSIS_SECONDS,
+    PREVIEW_SECONDS,
+    QUIET_SECONDS,
+    ROW_SECONDS,
+    SIDE_SHARE,
+    Monitor,
+    coloured,
+)
 from gan.watching.output import Output
 
 FACES = np.zeros((4, 8, 8, 3), np.uint8)
@@ -224,6 +233,25 @@ def test_previews_and_measurements_keep_to_their_share_of_the_time(opened: Openi
     assert watch.may_measure(1.0)
     assert not watch.may_measure(1.1)
     assert not watch.may_preview()
+
+
+def test_on_a_slow_machine_a_preview_comes_before_its_step_also_after_one_that_failed(
+    opened: Opening, clock: Clock
+) -> None:
+    watch = opened()
+    assert not watch.preview_overdue()
+    for finish in (True, False):  # the second fails
+        since = watch.begin_preview()
+        clock.now += 0.1
+        if finish:
+            watch.preview(1, FACES, since)
+        clock.now += PREVIEW_SECONDS - 0.2
+        assert not watch.preview_overdue()
+        clock.now += 0.2
+        assert watch.preview_overdue()
+    assert watch.may_preview()
+    watch.config = dataclasses.replace(watch.config, plot_every=0)
+    assert not watch.preview_overdue()
 
 
 def test_where_steps_are_fast_previews_leave_time_to_measure_and_do_not_fill_the_disk(
