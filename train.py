@@ -112,7 +112,8 @@ def train(
                 continue
         previewed = due(state.step, config.plot_every) or monitor.preview_overdue()
         if ranks.first and previewed and not ending and monitor.may_preview() and state.is_finite():
-            preview(run, state, monitor, probe)
+            soon = probe is not None and state.step < probe.step + config.plot_every  # too soon to compare samples
+            preview(run, state, monitor, None if soon else probe)
         if saving:
             good, saved = ranks.first and save(run, state, monitor, numbered, ending), time.monotonic()
             if ending:

@@ -340,7 +340,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     long(further.click, on_next, asked, [seed, wall, *chosen], of_wall, stop_wall, **answers.quick)
     on(generator.focus, names, [], [generator], of_wall, show_progress="hidden")
     drawing(on(generator.input, on_name, [generator], [classes], of_wall).then)
-    on(wall.select, on_wall, [], chosen, of_wall, show_progress_on=face)
+    on(wall.select, on_wall, [], chosen, of_face, show_progress_on=face)
     on(pins.select, on_pins, [], chosen, of_pins, show_progress_on=face)
     smooth: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden"}
     inputs = [part.input for part in changes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,11 @@ def told(state: State) -> str:
     look = ""
     if state.diagnosis is not None:
         look = "bad" if state.diagnosis.trouble else "good" if state.diagnosis.kind != "early" else ""
-        lines.append(f"{html.escape(state.diagnosis.short)}: {html.escape(state.diagnosis.text)}")
+        advice = state.diagnosis.text
+        if re.search(r"--\w|python ", advice):  # this page has neither options nor commands
+            advice = text("train anew, on more pictures if there are any") if state.diagnosis.trouble else ""
+            advice = advice or text("its best faces are kept: play with them")
+        lines += [html.escape(state.diagnosis.short), html.escape(advice)]
     elif state.said:  # before the first numbers, and when it could not begin
         look = "" if state.training else "bad"
         lines.append(html.escape(printable(state.said)))

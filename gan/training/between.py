@@ -112,6 +112,7 @@ def preview(run: Run, state: TrainingState, monitor: Monitor, probe: Probe | Non
                     faces_apart, codes = samples(run, average, range(BATCH), run.classes.of_seeds(range(BATCH)))
                 state.discriminator.eval()  # so that BatchNorm does not learn from these batches
                 monitor.note(**probe(faces_apart.float(), state.discriminator, codes))
+                probe.step = state.step
         pixels = to_pixels(faces)
     state.discriminator.train()
     if pixels is not None:

@@ -44,15 +44,16 @@ THUMBNAIL = 8  # `variety` and `drift` compare the means of this many parts per 
 
 
 class Probe:
-    """Measures the networks at each preview, always with the same training and held-out faces (N, S, S, C) uint8.
+    """Measures the networks at previews, always with the same training and held-out faces (N, S, S, C) uint8.
 
-    `codes` are the classes of both sets, (N, V) each, if the networks are conditional.
+    `codes` are the classes of both sets, (N, V) each, if the networks are conditional. `step` is that of the last
+    measurement.
     """
 
     def __init__(self, seen: np.ndarray, held_out: np.ndarray, codes: Sequence[Tensor] | None = None) -> None:
         self.seen, self.held_out = seen[:PROBED], held_out[:PROBED]
         self.codes = [None, None] if codes is None else [some[:PROBED] for some in codes]
-        self.times = 0
+        self.times = self.step = 0
         self.thumbs: np.ndarray | None = None
 
     def __call__(

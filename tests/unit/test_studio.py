@@ -15,7 +15,9 @@ from gan import checkpoint
 from gan.play import enlarging, recipes
 from gan.play.directions import Change
 from gan.studio.faces import KEPT, Face, Studio
+from gan.studio.programs import State
 from gan.training import ema
+from gan.watching.health import Diagnosis, Kind
 from model import Discriminator, Generator
 
 CPU = torch.device("cpu")
@@ -231,6 +233,18 @@ def test_two_threads_never_use_a_gpu_of_apple(
     blocks = asyncio.run(built())
     work = [one for one in blocks.fns.values() if one.fn is not None and one.queue]
     assert {one.concurrency_id: one.concurrency_limit for one in work} == {**queues, "watch": 1}  # it draws nothing
+
+
+def test_the_page_speaks_of_no_options_and_commands() -> None:
+    pytest.importorskip("gradio")
+    from gan.studio.train_tab import told
+
+    def said(kind: Kind, text: str) -> str:
+        return told(State(True, images=20_000, diagnosis=Diagnosis(kind, "short", text)))
+
+    assert "short<br>wait &amp; see" in said("improving", "wait & see")
+    assert "short<br>its best faces are kept: play with them" in said("stalled", "use python generate.py")
+    assert "short<br>train anew, on more pictures if there are any" in said("lost", "a smaller --lr1 (now 1)")
 
 
 def test_a_field_takes_whatever_is_typed_also_after_its_look_has_changed() -> None:

@@ -526,6 +526,27 @@ def test_asking_the_networks_changes_nothing(pack: Pack, tmp_path: Path, monkeyp
         assert all(torch.equal(one[name], other[name]) for name in one), part
 
 
+def test_samples_are_compared_with_those_of_a_full_interval_ago(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Monitor, "may_preview", lambda _: True)
+    monkeypatch.setattr(Monitor, "preview_overdue", lambda _: True)  # as on a slow machine: a preview each step
+    run, probed = run_in(tmp_path / "run", dataclasses.replace(CONFIG, plot_every=4)), list[int]()
+    state, batches = TrainingState(run.config, CPU), every(pack)
+
+    class Probe(health.Probe):
+        def __call__(self, *of: Any) -> dict[str, float]:
+            probed.append(state.step)
+            return super().__call__(*of)
+
+    faces = np.zeros((9, 32, 32, 3), np.uint8)
+    probe = Probe(faces, faces)
+    with contextlib.closing(Monitor(run.folder, run.config, len(batches))) as monitor:
+        train.train(run, state, batches, monitor, lambda: False, None, probe)
+    assert len(list((run.folder / "samples").iterdir())) == state.step + 1
+    assert probed == [0, *range(4, state.step, 4), state.step]
+
+
 def test_the_average_is_what_is_saved_with_statistics_of_its_own(pack: Pack, tmp_path: Path) -> None:
     run = run_in(tmp_path / "run", CONFIG)
     state = trained(run, every(pack))
