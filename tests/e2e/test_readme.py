@@ -147,6 +147,6 @@ def test_a_page_shows_every_picture() -> None:
 @pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
 def test_for_each_number_of_pictures_the_table_has_what_the_programs_suggest(document: str) -> None:
     rows = re.findall(r"^\| ([\d,]+) \| `python train\.py --data_path=my_faces ([^`]+)`", read(document), re.MULTILINE)
-    assert len(rows) == 4
+    assert len(rows) == 7
     for number, options in rows:
         assert options == suggested(int(number.replace(",", "")))
