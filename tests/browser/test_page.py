@@ -119,7 +119,7 @@ def check(panes: dict[str, dict[str, Any]], step: int) -> None:
     """Every pane is there, filled, and has a place of its own."""
     samples = f"Samples, always of the same latents, step {step}"
     assert set(panes) == {samples, "Faces it learns from", "Options", "How it is going", *CURVES}
-    assert "too early to say" in panes["How it is going"]["text"]
+    assert "look at the faces" in panes["How it is going"]["text"]
     assert panes[samples]["shades"] > 20
     assert panes["Faces it learns from"]["shades"] > 100
     assert re.search(r"lr1\s+0\.0006", panes["Options"]["text"])
