@@ -660,7 +660,7 @@ def test_what_was_said_of_a_picture_goes_when_that_is_taken_away_and_no_sooner(p
 
 def test_what_is_sent_by_hand_reads_no_file_and_breaks_nothing(page: Page, address: str) -> None:
     sent = {"meta": {"_type": "gradio.FileData"}, "orig_name": "a.png"}
-    for path in ("/etc/hostname", str(ROOT / "docs/studio.png"), "../../etc/passwd"):
+    for path in ("/etc/hostname", str(ROOT / "docs/studio.webp"), "../../etc/passwd"):
         said = call(address, "invert", [None, "released", {"path": path, **sent}])
         assert '"success":false' in said
         assert "root:" not in said

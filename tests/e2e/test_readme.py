@@ -133,7 +133,8 @@ def test_both_languages_have_the_same_headings_commands_tables_and_pictures(page
 
     assert blocks(english) == blocks(chinese)
     for pattern in (r"^!\[.*\]\((.+)\)", r"`((?:python|pip|make|uv) [^`\n]+)`"):
-        assert re.findall(pattern, english, re.MULTILINE) == re.findall(pattern, chinese, re.MULTILINE)
+        found = re.findall(pattern, chinese, re.MULTILINE)
+        assert re.findall(pattern, english, re.MULTILINE) == [one.replace(".zh.webp", ".webp") for one in found]
     rows = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (english, chinese)]
     assert rows[0] == rows[1]
 
