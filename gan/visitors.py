@@ -8,7 +8,6 @@ import urllib.parse
 from gan.language import text
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})  # how a browser addresses this machine, through ssh too
-REFUSED = "403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that in the browser\n"
 
 
 def tunnel(port: int) -> str:
@@ -19,6 +18,11 @@ def tunnel(port: int) -> str:
     user = os.environ.get("USER", "USER")
     command = f"ssh -L {port}:127.0.0.1:{port} {user}@{connection[2]}"
     return "\n" + text("on your own machine first: {}").format(command)
+
+
+def refusal() -> str:
+    """Return what a foreign page is told."""
+    return text("403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that instead")
 
 
 def is_foreign(host: str | None, origin: str | None) -> bool:

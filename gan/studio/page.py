@@ -60,7 +60,7 @@ def guarded(app: Any) -> Any:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         said = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         foreign = scope["type"] == "http" and visitors.is_foreign(said.get(b"host"), said.get(b"origin"))
-        await (PlainTextResponse(visitors.REFUSED, 403) if foreign else app)(scope, receive, send)
+        await (PlainTextResponse(visitors.refusal(), 403) if foreign else app)(scope, receive, send)
 
     return answer
 

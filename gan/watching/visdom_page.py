@@ -349,8 +349,8 @@ def guarded(application: Any) -> Any:
     class Refusal(RequestHandler):
         def prepare(self) -> None:
             self.set_status(403)
-            self.set_header("Content-Type", "text/plain")
-            self.finish(visitors.REFUSED)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish(visitors.refusal())
 
     class Environments(dict[str, Any]):
         def __setitem__(self, name: str, content: Any) -> None:
