@@ -21,8 +21,9 @@ def tunnel(port: int) -> str:
 
 
 def refusal() -> str:
-    """Return what a foreign page is told."""
-    return text("403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that instead")
+    """Return what a foreign page is told, as a line."""
+    said = text("403: this server is for its own page, at http://127.0.0.1 or http://localhost; open that instead")
+    return said + "\n"
 
 
 def is_foreign(host: str | None, origin: str | None) -> bool:
