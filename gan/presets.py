@@ -72,8 +72,8 @@ class Plan:
     expect: str  # the faces to expect, in words
 
 
-# Learning rates for long runs; the default ones suit short runs, see docs/experiments.md. They are for batches of 32, and
-# rise with the square root of the batch.
+# Learning rates for long runs; the default ones suit short runs, see docs/experiments.md. They are for batches of 32
+# and rise with the square root of the batch.
 _SLOW: dict[str, Any] = {"lr1": 3e-4, "lr2": 3e-4}
 PLANS = (
     Plan(least_images=0, options={}, expect="rough faces, an eye broken in about half of them"),
