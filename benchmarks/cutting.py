@@ -91,14 +91,14 @@ def pasted(random: np.random.Generator, picture: Image.Image, face: np.ndarray, 
 def make(options: argparse.Namespace) -> None:
     """Write the pictures, the faces on them and where these are."""
     random, faces = np.random.default_rng(options.seed), open_pack(options.source, SIZE).pixels
-    order = iter(random.permutation(len(faces)))
+    order = itertools.cycle(random.permutation(len(faces)).tolist())
     (options.out / "pictures").mkdir(parents=True)
     rows = []
     for i in range(options.n):
         width, height = (int(random.integers(500, 1600)) for _ in range(2))
         picture, taken = around(random, faces, width, height), list[list[float]]()
         for _ in range(0 if i % 10 == 0 else random.choice([1, 2, 3], p=[0.7, 0.2, 0.1])):
-            if pasted(random, picture, faces[which := int(next(order))], taken):
+            if pasted(random, picture, faces[which := next(order)], taken):
                 rows.append([f"{i:04d}.jpg", which, *(round(number, 1) for number in taken[-1])])
         picture.save(options.out / "pictures" / f"{i:04d}.jpg", quality=92)
     with (options.out / "truth.csv").open("w", newline="", encoding="utf-8") as file:

@@ -13,11 +13,9 @@ import io
 import itertools
 import os
 import pickle
-import queue
 import stat
 import subprocess
 import sys
-import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -167,30 +165,27 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
         finally:
             _zip.cache_clear()
         return
-    idle: queue.SimpleQueue[subprocess.Popen[Any]] = queue.SimpleQueue()
     waiting: collections.deque[Future[T]] = collections.deque()
-    ready, processes = threading.Event(), list[subprocess.Popen[Any]]()
+    processes, ready = list[subprocess.Popen[Any]](), list[tuple[ThreadPoolExecutor, subprocess.Popen[Any]]]()
 
     def end() -> None:
-        ready.set()
         for process in processes:
             _end(process)
 
     with contextlib.ExitStack() as stack:
-        stack.callback(end)  # also if Ctrl-C comes while they start: their threads would wait for ever
-        with contextlib.suppress(OSError, RuntimeError):  # a limit on processes: fewer do as well
+        stack.callback(end)  # also if Ctrl-C comes while they start
+        with contextlib.suppress(OSError, RuntimeError):  # a limit on processes and threads: fewer do as well
             for _ in range(workers):
                 processes.append(_start())
-                threading.Thread(target=ready.wait).start()  # each process needs a thread that waits for it
-                idle.put(processes[-1])
-        ready.set()
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, idle.qsize())))
-        stack.callback(end)  # before the pool's end, so that no thread waits for a process
-        if idle.empty():
+                thread = stack.enter_context(ThreadPoolExecutor(1))  # it waits for the process's answers
+                thread.submit(int)  # starts it now
+                ready.append((thread, processes[-1]))
+        stack.callback(end)  # before the threads' end, so that none waits for a process
+        if not ready:
             yield from itertools.starmap(function, work)
             return
-        for arguments in work:
-            waiting.append(pool.submit(_ask, idle, function, arguments))
+        for arguments, (thread, process) in zip(work, itertools.cycle(ready), strict=False):
+            waiting.append(thread.submit(_ask, process, function, arguments))
             if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -203,15 +198,16 @@ def _start() -> subprocess.Popen[Any]:
     apart: dict[str, Any] = {"start_new_session": True}  # so that Ctrl-C does not reach it
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    environment = {**os.environ, "OPENCV_FOR_THREADS_NUM": "1"}  # there is a process for each core
+    one = {"OPENBLAS_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}  # there is a process for each core
     return subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, **apart
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **one}, **apart
     )
 
 
-def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Have an idle worker call a function, and return its result or raise its exception."""
-    process = idle.get()
+def _ask(process: subprocess.Popen[Any], function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    """Have a worker call a function, and return its result or raise its exception."""
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         pickle.dump((function, arguments), process.stdin)
         process.stdin.flush()
@@ -221,8 +217,6 @@ def _ask(idle: queue.SimpleQueue[Any], function: Callable[..., T], arguments: tu
             "a process that reads pictures died, perhaps out of memory; close other programs; in training, "
             "lower --num_workers"
         ) from ended
-    finally:
-        idle.put(process)
     if isinstance(answer, Exception):
         raise answer
     return answer

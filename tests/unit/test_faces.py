@@ -21,7 +21,6 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -659,22 +658,25 @@ def test_worker_that_dies() -> None:
         list(pictures.in_processes(os._exit, [(1,)] * 10, 2))
 
 
-@pytest.mark.parametrize("of", ["processes", "threads"])
-@pytest.mark.parametrize("limit", [0, 1])
-def test_fewer_processes_do_where_no_more_may_start(monkeypatch: pytest.MonkeyPatch, of: str, limit: int) -> None:
-    left, start = iter(range(limit)), pictures._start if of == "processes" else threading.Thread
-
-    def limited(*words: Any, **more: Any) -> Any:
-        if next(left, None) is None:
-            raise BlockingIOError(errno.EAGAIN, "") if of == "processes" else RuntimeError("can't start new thread")
-        return start(*words, **more)
-
-    if of == "processes":
-        monkeypatch.setattr(pictures, "_start", limited)
-    else:
-        monkeypatch.setattr(pictures, "threading", types.SimpleNamespace(Event=threading.Event, Thread=limited))
-    work = [("a", str(i)) for i in range(12)]
-    assert list(pictures.in_processes(os.path.join, work, 4)) == [f"a/{i}" for i in range(12)]
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("setpriv") is None, reason="root becomes another user")
+@pytest.mark.parametrize("limit", range(1, 9))  # processes and threads of that user, this one's included
+def test_fewer_processes_do_where_no_more_may_start(limit: int) -> None:
+    code = (
+        "import os, resource\n"
+        "from gan.data import pictures\n"
+        f"resource.setrlimit(resource.RLIMIT_NPROC, ({limit}, {limit}))\n"
+        "print(*pictures.in_processes(os.path.join, [('a', str(i)) for i in range(12)], 4))"
+    )
+    user = ["setpriv", f"--reuid={61_234 + limit}", "--clear-groups"]  # root has no limit
+    user += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # Python may lie in root's home
+    done = subprocess.run(
+        [*(user if os.geteuid() == 0 else []), sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [f"a/{i}" for i in range(12)], done.stderr
 
 
 def test_what_goes_wrong_in_a_worker_goes_wrong_here() -> None:
