@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from gan import files, language
+from gan import files, hub, language
 from gan.command_line import command_line, log
 from gan.data.faces import Pack, has_faces, open_pack
 from gan.data.labels import labels_of, translated
@@ -170,7 +170,8 @@ class Subject:
 
 def open_subject(config: EvaluateConfig, device: torch.device) -> Subject:
     """Load the generator, or open the pictures, that --fake names."""
-    if config.fake.suffix == ".pt" or any(os.path.isfile(config.fake / name) for name in sampling.FILES):
+    named = config.fake.suffix == ".pt" or config.fake.name == hub.WEIGHTS
+    if named or any(os.path.isfile(config.fake / name) for name in sampling.FILES):
         sampler = sampling.load(config.fake, device)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # a run's faces may have moved since
             options = json.loads((config.fake / "config.json").read_text(encoding="utf-8"))["config"]

@@ -188,14 +188,15 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Te
     )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            head, *lines = list(csv.reader(file, strict=True, skipinitialspace=True)) or [[]]
+            reader = csv.reader(file, strict=True, skipinitialspace=True)
+            (_, head), *lines = [(reader.line_num, row) for row in reader] or [(1, [])]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError("{} cannot be read: {}; {}", path, error, expected) from error
     columns = [name.strip() for name in head]
     if "file" not in columns or len(columns) < 2 or len(set(columns)) < len(columns) or not all(columns):
         raise DataError("{}: its first line is {!r}; {}", path, printable(",".join(columns))[:80], expected)
     rows = list[tuple[int, dict[str, str]]]()
-    for number, line in enumerate(lines, 2):
+    for number, line in lines:
         if line and len(line) != len(columns):
             raise DataError(
                 "{}: line {} has {} fields, the first has {}; put text that holds commas in quotes",

@@ -158,12 +158,16 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
     Raises:
         DataError: a worker process died.
     """
-    workers = min(workers, len(work))
-    if workers < 2 or len(work) * CHUNK < FEW:
+
+    def here() -> Generator[T, None, None]:
         try:
             yield from itertools.starmap(function, work)
         finally:
             _zip.cache_clear()
+
+    workers = min(workers, len(work))
+    if workers < 2 or len(work) * CHUNK < FEW:
+        yield from here()
         return
     waiting: collections.deque[Future[T]] = collections.deque()
     processes, ready = list[subprocess.Popen[Any]](), list[tuple[ThreadPoolExecutor, subprocess.Popen[Any]]]()
@@ -182,7 +186,7 @@ def in_processes(function: Callable[..., T], work: Sequence[tuple[Any, ...]], wo
                 ready.append((thread, processes[-1]))
         stack.callback(end)  # before the threads' end, so that none waits for a process
         if not ready:
-            yield from itertools.starmap(function, work)
+            yield from here()
             return
         for arguments, (thread, process) in zip(work, itertools.cycle(ready), strict=False):
             waiting.append(thread.submit(_ask, process, function, arguments))

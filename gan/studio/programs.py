@@ -182,10 +182,12 @@ class Runs:
 
     def names(self) -> list[str]:
         """Return the names of the runs, the newest first."""
-        folders = [path.parent for path in RUNS.glob("*/config.json")]
-        folders.sort(key=lambda folder: (folder / "config.json").stat().st_mtime, reverse=True)
+        found = dict[str, float]()
+        for path in RUNS.glob("*/config.json"):
+            with contextlib.suppress(OSError):  # its run has just been deleted
+                found[path.parent.name] = path.stat().st_mtime
         new = [name for name, program in self.started.items() if not (RUNS / name).is_dir()]
-        return [*reversed(new), *(folder.name for folder in folders)]
+        return [*reversed(new), *sorted(found, key=lambda name: found[name], reverse=True)]
 
     def training(self) -> str:
         """Return the name of a run that is being trained, by the studio or by another program; empty if none is."""
@@ -199,7 +201,9 @@ class Runs:
             ConfigError: a run is being trained already.
         """
         self._check()
-        first = Path(folder).name.rsplit("-", 1)[0] or "run"
+        first = Path(folder).name
+        if Path(folder).parent == DATA:  # as `prepared` has named it
+            first = first.rsplit("-", 1)[0]
         names = (first if n == 1 else f"{first}-{n}" for n in itertools.count(1))
         name = next(one for one in names if not (RUNS / one).exists() and one not in self.started)
         words = [f"--data_path={folder}", f"--budget={minutes}", f"--run={name}"]

@@ -11,7 +11,6 @@ import gradio as gr
 
 from config import ConfigError
 from gan.files import as_word
-from gan.images import PREVIEWS
 from gan.language import text
 from gan.studio.faces import RELEASED_NAME, Studio
 from gan.studio.faces_tab import Faces
@@ -76,7 +75,7 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
     def maker(gift: Gift) -> Callable[[Session, str], tuple[Any, ...]]:
         def on_make(now: Session, name: str) -> tuple[Any, ...]:
             path = studio.path(name)
-            if gift.file == "timelapse.webp" and (name == RELEASED_NAME or not has_grids(path)):
+            if gift.file == "timelapse.webp" and name == RELEASED_NAME:
                 raise ConfigError(text("this generator has no pictures of its training; choose one of your runs"))
             out = place(folder) / gift.file
             program, *options = gift.words(path, out)
@@ -107,9 +106,3 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
 
     answers.on(faces.generator.change, on_generator, [faces.generator], [which], of_which, show_progress="hidden")
     answers.on(which.focus, names, [], [which], of_which, show_progress="hidden")
-
-
-def has_grids(path: Path) -> bool:
-    """Return whether a generator has the preview grids of its training beside it."""
-    folder = path if path.is_dir() else path.parent
-    return len(list((folder / "samples").glob(PREVIEWS))) > 1

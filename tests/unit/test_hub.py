@@ -41,17 +41,19 @@ def test_a_folder_draws_what_its_checkpoint_draws(
     assert grids[0] == grids[1]
 
 
+@pytest.mark.parametrize("fake", ["mine", "mine/model.safetensors"])
 def test_a_folder_is_measured_as_a_generator(
+    fake: str,
     exported: Path,
     run_here: Callable[..., CompletedProcess[str]],
     make_faces: Callable[..., list[Path]],
     tmp_path: Path,
 ) -> None:
     make_faces(tmp_path / "faces", 100, size=32)
-    result = run_here("evaluate.py", "--fake=mine", "--real=faces", "--n=50", "--nogpu", "--features=faces")
+    result = run_here("evaluate.py", f"--fake={fake}", "--real=faces", "--n=50", "--nogpu", "--features=faces")
     assert result.returncode == 0, result.stderr
-    assert "50 samples of mine, 0 images seen" in result.stdout
-    assert json.loads((tmp_path / "evaluation.json").read_text())["run"] == []  # it has no checkpoints
+    assert f"50 samples of {fake}, 0 images seen" in result.stdout
+    assert json.loads((tmp_path / "evaluation.json").read_text()).get("run", []) == []  # it has no checkpoints
     result = run_here("train.py", "--init=mine", "--data_path=faces", "--nogpu")
     assert result.stderr.startswith("train.py: mine: an exported generator has no discriminator to train with; give")
 

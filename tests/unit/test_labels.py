@@ -264,6 +264,12 @@ def test_a_face_that_comes_twice_is_refused(folder: Path) -> None:
         found(folder)
 
 
+def test_a_line_is_counted_as_an_editor_counts_it(folder: Path) -> None:
+    table(folder, 'file,hair\na.png,"dark\nred"\nb.png')
+    with pytest.raises(DataError, match="line 4 has 1 fields, the first has 2"):
+        found(folder)
+
+
 def test_lines_without_anything_and_spaces_before_quotes_do_no_harm(folder: Path) -> None:
     table(folder, full().replace("a.png,red", 'a.png, "red"') + "\n,\n\n")
     assert (of := found(folder)) is not None

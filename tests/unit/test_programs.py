@@ -90,6 +90,12 @@ def test_looking_at_a_run_keeps_nobody_from_training_it(run: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(("folder", "name"), [("data/blonde-12ab", "blonde"), ("elsewhere/my-faces", "my-faces")])
+def test_a_run_is_named_after_its_pictures(run: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str) -> None:
+    monkeypatch.setattr(Runs, "_run", lambda runs, name, words: None)
+    assert Runs().start(folder, 1, False) == name
+
+
 def test_names_of_others_reach_no_folder(run: Path) -> None:
     runs = Runs()
     for name in ("../mine", "/etc", "", "mine/samples"):
