@@ -1,7 +1,5 @@
 """Run the studio, a web page to train a generator, play with it and give it away: python app.py."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

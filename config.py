@@ -3,8 +3,6 @@
 It imports nothing of the project and no torch, so that a wrong option is reported at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util

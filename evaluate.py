@@ -1,7 +1,5 @@
 """Measure the quality of generated faces: python evaluate.py --fake=checkpoints/RUN."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

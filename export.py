@@ -1,7 +1,5 @@
 """Export a generator for others to use: python export.py --to=html."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -14,8 +14,6 @@ A command asks for one of these, each a function below; `GOES_WITH` has the opti
     classes    --class              the names of the classes, in words
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

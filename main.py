@@ -1,7 +1,5 @@
 """The book's commands: main.py prints the new one for `python main.py train` or `generate`, and runs it."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

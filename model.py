@@ -6,8 +6,6 @@ have the names `main.0.weight`, ...; its maps grow 4-8-16-32-96 pixels. `dcgan`,
 grows 6-12-24-48-96. `resnet` has residual blocks at these sizes, which the book suggests trying.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Turn any collection of pictures into clean faces and a report: python prepare.py SOURCE... --out=data/faces."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

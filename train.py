@@ -1,7 +1,5 @@
 """Train the generator: python train.py --gpu. The algorithm, in the order in which it runs; the loop is `train`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

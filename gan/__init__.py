@@ -3,8 +3,6 @@
 For other programs: `from gan import Generator`, see `gan.play.api`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

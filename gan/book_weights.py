@@ -4,8 +4,6 @@ The files do not describe their networks, so the options are inferred from the s
 edition's discriminator ends in a sigmoid, which has no weights: logits and the ranking of faces are the same without.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints: written so that the last good file always survives, and read without running code in them."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import functools

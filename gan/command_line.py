@@ -3,8 +3,6 @@
 It does not import torch, so that a wrong option is reported at once, before anything is created.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import html

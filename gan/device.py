@@ -1,7 +1,5 @@
 """The machine: device, precision and memory. The only module that queries the hardware."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import platform

@@ -1,7 +1,5 @@
 """Files from the internet, kept in the user's cache folder, so that no internet is needed afterwards."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import ssl

@@ -1,7 +1,5 @@
 """A small network that encodes the content of a face and how clean it is, for metrics and discriminators. Pure."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar, cast
 
 import torch

@@ -1,7 +1,5 @@
 """A network that enlarges anime faces four times, to crisp drawings of 384 pixels from faces of 96. Pure."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, pixel_shuffle
 

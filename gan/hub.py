@@ -1,7 +1,5 @@
 """Generators in the layout of the Hugging Face hub: model.safetensors, config.json and a model card."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -4,8 +4,6 @@ The discriminator uses lite0, and quality is measured with lite2. The weights co
 Apache-2.0; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """Conversion between [-1, 1] and uint8, done only in this module; grids and picture files."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

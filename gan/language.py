@@ -3,8 +3,6 @@
 The messages stand in the code, in English; `locale/zh/LC_MESSAGES/animegan.po` has their Chinese.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import contextvars

@@ -5,8 +5,6 @@ resumed run, or one on other devices, draws the same numbers, and no random stat
 gradient penalties is drawn on the device, see `losses.penalty_noise`: a GPU's differs from a CPU's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

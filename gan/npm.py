@@ -4,8 +4,6 @@ They are cached in the user's cache folder, so that no internet is needed afterw
 given in its list; other content is discarded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import shutil

@@ -3,8 +3,6 @@
 It does not import torch, so that a wrong option is reported at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many processors this process may use. Does not import torch, as starting a process that decodes must be fast."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Torch's number of threads on the CPU, adapted to how busy other programs keep it."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys
@@ -36,11 +34,11 @@ class Threads:
         self.processors, self.demand, self.fixed, self.told = processors, 0.0, False, False
         self.looked_at, self.own, self.due, self.looks = 0.0, 0.0, 0.0, -1
 
-    def adapt(self, log: Callable[[str], object] | None) -> None:
+    def adapt(self, log: Callable[[str], object] | None = None) -> None:
         """Set the number of threads for the calling thread; look at the machine first if that is due.
 
-        The first look decides alone. Later, two in a row must agree. `log` is told when other programs first take
-        processors that this one would use.
+        To be called between pieces of work. The first look decides alone. Later, two in a row must agree. `log` is told
+        when other programs first take processors that this one would use.
         """
         now = time.perf_counter()
         if self.most > 1 and now >= self.due:
@@ -59,8 +57,12 @@ class Threads:
             log(line.format(self.demand, len(self.processors), therefore))
 
     def fix(self) -> None:
-        """Keep the number of threads of an idle machine from now on."""
+        """Keep the number of threads of an idle machine from now on: the last digits of training depend on it."""
         self.number, self.fixed = self.most, True
+
+    def crowded(self) -> bool:
+        """Return whether other programs left fewer processors than there are threads, at the last look."""
+        return self.demand > len(self.processors) - self.most + 0.5
 
     def _look(self, now: float) -> None:
         used, own = _used(), sum(os.times()[:4])  # with processes that this one started, if they have ended
@@ -123,22 +125,5 @@ def _of_this_process() -> Threads:
 
 
 THREADS = _of_this_process()
-THREADS.adapt(None)  # the first look begins here, while other modules are imported
-
-
-def adapt(log: Callable[[str], object] | None = None) -> None:
-    """Set torch's number of threads to what other programs leave free, and tell `log` when they first take some.
-
-    To be called between pieces of work.
-    """
-    THREADS.adapt(log)
-
-
-def fix() -> None:
-    """Keep the number of threads of an idle machine from now on, since the last digits of training depend on it."""
-    THREADS.fix()
-
-
-def crowded() -> bool:
-    """Return whether other programs left fewer processors than there are threads, at the last look."""
-    return THREADS.demand > len(THREADS.processors) - THREADS.most + 0.5
+THREADS.adapt()  # the first look begins here, while other modules are imported
+adapt, fix, crowded = THREADS.adapt, THREADS.fix, THREADS.crowded

@@ -1,7 +1,5 @@
 """Access rule for servers on this machine: their own pages and local programs may use them, foreign pages may not."""
 
-from __future__ import annotations
-
 import os
 import urllib.parse
 

@@ -1,7 +1,5 @@
 """Batches of faces on the device. A module apart from `faces`, because decoding processes must not import torch."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -3,8 +3,6 @@
 This module does not import torch: every decoding process imports it and must start fast.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

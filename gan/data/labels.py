@@ -1,7 +1,5 @@
 """The labels of faces: from class folders, a labels.csv among the faces, or the data set itself. No torch."""
 
-from __future__ import annotations
-
 import csv
 import os
 import unicodedata

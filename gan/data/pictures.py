@@ -3,8 +3,6 @@
 This module does not import torch: every process that reads pictures imports it and must start fast.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools

@@ -4,8 +4,6 @@ Every decoding process imports this module and must start fast, so torchvision, 
 when such a dataset is opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import functools

@@ -1,7 +1,5 @@
 """Enlarging of generated faces: by the network that comes with the program, or by Lanczos if they are not drawings."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 

@@ -5,8 +5,6 @@ similar of many random faces, and the best results of the first round are optimi
 at full and at reduced resolution, and the feature maps of the program's encoder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

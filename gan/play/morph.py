@@ -1,7 +1,5 @@
 """Films: morphs between faces, on a path through latent space at an even pace, and time-lapses of runs."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools

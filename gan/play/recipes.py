@@ -3,8 +3,6 @@
 Recipes are validated when they are read, because a picture may come from an untrusted source.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json

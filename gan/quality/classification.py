@@ -1,7 +1,5 @@
 """A test of whether samples show the classes they were generated for, with a classifier not used in training."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A small network that predicts the hair and eye colours of an anime face."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small network that finds damage in an anime face: an eye bent, smeared or pasted from another face. Pure."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate

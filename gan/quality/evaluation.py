@@ -1,7 +1,5 @@
 """Measurement of sets of faces by features and metrics, for evaluate.py and during training."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

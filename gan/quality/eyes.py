@@ -7,8 +7,6 @@ smaller faces, see docs/experiments.md. Real faces score no lower than samples: 
 doubtful to it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Extraction of the feature vectors by which metrics compare sets of faces."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

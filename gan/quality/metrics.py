@@ -4,8 +4,6 @@ Features are (N, F) float tensors; `real` comes first, `fake` second. Distances 
 blocks to bound the memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """The choice of the best of many samples."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The report of an evaluation as a picture of samples, numbers and curves."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path

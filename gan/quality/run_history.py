@@ -1,7 +1,5 @@
 """How good a run was as it went on: its checkpoints, measured now."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

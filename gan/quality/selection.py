@@ -6,8 +6,6 @@ faces. Of anime faces, this program instead leaves out those that look least who
 dark), because minutes of training only smear them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -5,8 +5,6 @@ fitted to these ratings on the encoder's features (`benchmarks/whole_faces.py`).
 would rather show, not how good a set of faces is: real faces score no higher than samples, see docs/experiments.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Export of a generator to ONNX, for other programs and languages."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

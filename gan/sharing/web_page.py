@@ -4,8 +4,6 @@ The file contains the weights and TensorFlow.js, which runs the network. For a s
 as `generate.py`, up to rounding.
 """
 
-from __future__ import annotations
-
 import base64
 import collections
 import gzip

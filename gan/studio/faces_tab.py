@@ -1,7 +1,5 @@
 """The tab to play with a generator: a wall of faces, one of them large with its controls, and the pinned ones."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

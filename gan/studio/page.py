@@ -1,7 +1,5 @@
 """The studio's page: its tabs, its looks, and who may use it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the studio's tabs are made of: their state, fields that accept anything, answers, and files to show."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import dataclasses

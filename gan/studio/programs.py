@@ -1,7 +1,5 @@
 """What the studio does with the other programs: it starts them, and reads all that a run is from its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

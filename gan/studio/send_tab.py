@@ -1,7 +1,5 @@
 """The tab to give a generator away: a page for a friend, files for other programs, and the film of its training."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

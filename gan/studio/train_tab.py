@@ -1,7 +1,5 @@
 """The tab to train a generator: pictures, minutes, start; and how the runs of this folder come along."""
 
-from __future__ import annotations
-
 import html
 import os
 import re

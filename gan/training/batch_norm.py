@@ -1,7 +1,5 @@
 """BatchNorm for a batch that several processes share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The work between steps: evaluating, previewing and saving. None of it affects the training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

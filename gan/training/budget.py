@@ -1,7 +1,5 @@
 """The time budget of a run, and the learning rates over it."""
 
-from __future__ import annotations
-
 import math
 
 from config import TrainConfig

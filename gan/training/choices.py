@@ -1,7 +1,5 @@
 """What a new run chooses by itself: the faces to learn from, and options for them and for the budget."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

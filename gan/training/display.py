@@ -1,7 +1,5 @@
 """What a run shows: the outputs that display it while it trains, and the summary when it stops."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 

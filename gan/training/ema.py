@@ -1,7 +1,5 @@
 """The averaged generator: an exponential moving average of the weights, with BatchNorm statistics of its own."""
 
-from __future__ import annotations
-
 import copy
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ then averaged, so that positions already won count less than a broken one (Isola
 gradient at every logit, where the logarithm of a sigmoid rounds to 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

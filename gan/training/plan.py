@@ -1,7 +1,5 @@
 """Choosing options that suit a budget on this machine, whose speed is measured with real training steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

@@ -4,8 +4,6 @@ Each computes its part of every batch. DDP averages the gradients, over NCCL bet
 first process makes all decisions that depend on time, and writes all files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Rolling a run back after a loss that is not finite."""
 
-from __future__ import annotations
-
 from config import ConfigError
 from gan import checkpoint
 from gan.language import text

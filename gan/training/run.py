@@ -1,7 +1,5 @@
 """A run: its state in memory, and its folder on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.metadata

@@ -1,7 +1,5 @@
 """One session of a run, from a start to the next stop: its folder, lock and stop signals."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

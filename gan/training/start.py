@@ -1,7 +1,5 @@
 """The start of a run: the first process settles a `Setup`, and all processes of the run open it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

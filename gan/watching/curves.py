@@ -1,7 +1,5 @@
 """The curves of a run: the rows of log.jsonl in bounded memory, and the panels that plot them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """The health of a run: a probe of its networks between steps, and a diagnosis of its curves in a sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status line, log.jsonl and preview grids of a run. Nothing here changes the training."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The report of a run: report.html in its folder, a self-contained page that is rewritten during training."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import html
@@ -25,50 +23,7 @@ FIRST, EVERY = 10.0, 150.0  # seconds until the page is written for the first ti
 POINTS = 250  # maximum number of points plotted per curve
 TIMES, LATENTS = 10, 8  # rows of the picture that follows the same latents over time, and latents per row
 
-PAGE = """<!doctype html><html lang="{{ lang }}"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-{% if training %}<meta http-equiv="refresh" content="30">{% endif %}
-<title>{{ name }}</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 1.5rem auto; padding: 0 1rem; color: #222;
-       background: #fff; }
-h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
-.verdict { border-left: .35rem solid #888; background: #f5f5f5; padding: .7rem 1rem; margin: 1rem 0; }
-.well { border-color: #3a9a50; } .trouble { border-color: #d0492b; background: #fdf1ee; }
-.pictures, .curves { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
-figure { margin: 0; } figcaption, .quiet { color: #555; font-size: .85rem; }
-.curves small { font-weight: 400; color: #555; }
-.rows { display: grid; grid-template-columns: auto 1fr; gap: .4rem; }
-.rows div { display: grid; grid-auto-rows: minmax(0, 1fr); height: 0; min-height: 100%; }
-.rows span { align-self: center; max-width: 6rem; overflow-wrap: anywhere; font-size: .75rem; line-height: 1; }
-pre { margin: 1rem 0; overflow-x: auto; font-size: .85rem; } .curves figcaption { font-weight: 600; color: #333; }
-.pictures figure { width: 37rem; max-width: 100%; } .curves figure { width: 24.5rem; max-width: 100%; }
-img { width: 100%; }
-table { border-collapse: collapse; font: 12px/1.5 monospace; } td { padding: 0 1.2em 0 0; vertical-align: top; }
-.options { columns: 3 18rem; } tr { break-inside: avoid; }
-</style>
-{% macro figure(content, caption, rows) %}
-<figure><figcaption>{{ caption }}</figcaption><div{% if rows %} class=rows{% endif %}>
-{% if rows %}<div>{% for row in rows %}<span>{{ row }}</span>{% endfor %}</div>{% endif %}
-<img alt="" src="data:image/jpeg;base64,{{ base64(content).decode() }}"></div></figure>
-{% endmacro %}
-<h1>{{ name }}</h1>
-<p class=quiet>{{ measured }}
-{% if training and measured %}
-{{ _("The run is training, and this page is rewritten every two or three minutes; last {}.").format(now) }}
-{{ (_("If that is long ago, the run was killed; {} resumes it from its last save.")|e)
-   .format(("<code>{}</code>"|safe).format(again)) }}
-{% else %}{{ (_("Written {}") if measured else _("Nothing measured yet. {}")).format(now) }}{% endif %}</p>
-{% if verdict %}
-<p class="verdict {{ verdict.look }}"><b>{{ verdict.short }}</b><br>{{ verdict.text }}</p>
-{% endif %}
-{% if commands %}<pre>{{ commands|join("\n") }}</pre>{% endif %}
-<div class=pictures>
-{% for title, picture, rows in pictures %}{{ figure(picture, title, rows) }}{% endfor %}
-</div>
-{% if drawings %}<h2>{{ _("Curves") }}</h2>{% endif %}<div class=curves>{{ drawings|safe }}</div>
-<h2>{{ _("Options") }}</h2><div class=options>{{ options|safe }}</div>
-"""
+PAGE = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
 
 
 class RunReport(Output):

@@ -1,7 +1,5 @@
 """A run in TensorBoard: the columns of log.jsonl by their names, pictures and options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
