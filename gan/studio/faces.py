@@ -86,7 +86,7 @@ class Studio:
     def __init__(self, first: Path, device: torch.device) -> None:
         name = first.name if first.name != RELEASED_NAME else f"./{first.name}"
         self.typed = {} if first == RELEASED else {name: first}
-        self.device, self.loading = device, threading.RLock()
+        self.device, self.loading, self.finding = device, threading.Lock(), threading.Lock()
         self.load = functools.lru_cache(KEPT)(lambda path, changed: sampling.load(path, device))
         self.found: dict[str, Directions] = {}
         self.shown: dict[tuple[str, bytes], list[np.ndarray]] = {}  # walls by generator and latents, the newest last
@@ -114,6 +114,7 @@ class Studio:
                 shown[name] = run
             elif file == "latest.pt":
                 shown[name] = _("{}, its latest faces").format(run)
+        shown[RELEASED_NAME] = _(RELEASED_NAME)
         return [(label, name) for name, label in shown.items()]
 
     def path(self, name: str) -> Path:
@@ -141,11 +142,15 @@ class Studio:
                 changed = path.stat().st_mtime
             return self.load(path, changed)
 
-    def directions(self, sampler: Sampler) -> Directions:
-        """Return the directions of a generator; finding them takes a while, except for the released one."""
-        with self.loading:
+    def knows(self, sampler: Sampler) -> bool:
+        """Return whether `directions` need not be found; it takes `directions.SAMPLES` samples."""
+        return sampler.digest in self.found or bool(directions.stored(sampler))
+
+    def directions(self, sampler: Sampler, progress: Progress = lambda n: None) -> Directions:
+        """Return the directions of a generator; see `knows`."""
+        with self.finding:
             if sampler.digest not in self.found:
-                self.found[sampler.digest] = directions.of(sampler, classifier=self.classifier)
+                self.found[sampler.digest] = directions.of(sampler, progress, self.classifier)
             return self.found[sampler.digest]
 
     def wall(
@@ -177,8 +182,8 @@ class Studio:
         near = recipes.neighbours(face.latent, n, share, face.std)
         return [face, *(Face(face.generator, face.sampler, z[None], None, face.std) for z in near[1:])]
 
-    def moved(self, face: Face, change: Change) -> Face:
-        """Return a face changed.
+    def moved(self, face: Face, change: Change, progress: Progress = lambda n: None) -> Face:
+        """Return a face changed; `progress` is that of `directions`.
 
         Where the generator has a class of a new colour, a face with a seed is recoloured from its face of the class.
         """
@@ -191,7 +196,7 @@ class Studio:
         def draw(of: Sampler) -> Tensor:
             return face.latent if seed is None or not known else of.latents([seed], 0.0, face.std).cpu()
 
-        latent = self.directions(sampler).change(of_classes, draw, change)
+        latent = self.directions(sampler, progress).change(of_classes, draw, change)
         return Face(face.generator, sampler, latent, None, face.std)
 
     def ends(self, face: Face) -> np.ndarray | None:
@@ -199,7 +204,7 @@ class Studio:
 
         None while the directions of its generator are not known; a slider that is moved finds them, in a while.
         """
-        if face.sampler.digest not in self.found and not directions.stored(face.sampler):
+        if not self.knows(face.sampler):
             return None
         found = self.directions(face.sampler)
         ends = [found.move(face.latent, {slider: share}) for slider in SLIDERS for share in (-1.0, 1.0)]

@@ -11,8 +11,8 @@ from config import LABELS, ConfigError
 from gan.data.cleaning_report import CHIPS
 from gan.language import text
 from gan.play import inversion, morph
-from gan.play.directions import SLIDERS, Change
-from gan.studio.faces import NAMES, Face, Studio
+from gan.play.directions import SAMPLES, SLIDERS, Change
+from gan.studio.faces import NAMES, Face, Studio, alike
 from gan.studio.parts import (
     OPEN,
     Answers,
@@ -24,6 +24,7 @@ from gan.studio.parts import (
     note,
     place,
     said,
+    see,
     slider,
     taking,
     whole_number,
@@ -42,10 +43,10 @@ AS_IS = "-"  # choice that leaves a colour unchanged
 
 @dataclasses.dataclass(frozen=True)
 class Faces:
-    """What other tabs need of this one: the list of generators, and how a wall of one is drawn."""
+    """What other tabs need of this one: the list of generators, and what follows when one is chosen."""
 
     generator: gr.Dropdown
-    draw: Any  # binds drawing to an event, with further arguments of `Answers.long`
+    chosen: Any  # binds showing its classes, and drawing, to an event
 
 
 def style(studio: Studio) -> str:
@@ -110,6 +111,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
                 reset = gr.Button(say("Reset"), elem_id="reset")
             of_face = said("face")
         with gr.Column(elem_id="controls", min_width=0):
+            of_change = said("change")
             sliders, ends = list[Any](), list[Any]()
             for one in SLIDERS:
                 with gr.Row(elem_classes="slide"):
@@ -173,13 +175,14 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
 
     changes = [*sliders, *colours]
     chosen = [face, *ends, *changes, command]
+    of_chosen = [*chosen, of_face]  # with what was said of the face before
     of_the_pins = [pins, hint, pinned, mix, film_it]
 
-    def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> list[str]:
-        """Put faces on the wall, and return their files."""
+    def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> Any:
+        """Put faces on the wall, and return its new value; no face of it is marked."""
         shown = files(studio.large(faces), folder)
         now.wall, now.columns = tuple(faces), columns
-        return shown
+        return gr.update(value=shown, selected_index=None)
 
     def on_draw(
         now: Session, name: str, seed: int, std: float, best: int, classes: list[str], anew: bool = True
@@ -190,9 +193,10 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
         options += [f"--gen_search_num={best}"] if best > WALL else []
         shown = hang(now, faces)
+        shown_command = studio.command(faces[0], *options)
         if anew or now.chosen is None:
-            return shown, *begun(now, faces[0])[:-1], studio.command(faces[0], *options)
-        return shown, *[gr.skip() for _ in chosen[:-1]], studio.command(faces[0], *options)
+            return shown, *begun(now, faces[0])[:-2], shown_command, ""
+        return shown, *[gr.skip() for _ in chosen[:-1]], shown_command, gr.skip()
 
     def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: list[str]) -> tuple[Any, ...]:
         seed = min(seed + max(WALL, best), LAST_SEED)
@@ -201,15 +205,16 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def on_name(now: Session, name: str) -> tuple[Any, ...]:
         # What was chosen of another generator's classes goes.
         known = class_names(studio, name)
-        return (gr.update(choices=known, value=[], visible=bool(known)),)
+        return (gr.update(choices=[(in_words(one), one) for one in known], value=[], visible=bool(known)),)
 
     def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
-        """Choose a face: reset the controls, and return the new values of the components in `chosen`."""
+        """Choose a face: reset the controls, and return the new values of the components in `of_chosen`."""
         large, ends_of = files(studio.large([one], quick=True), folder), studio.ends(one)
         thumbs = [None for _ in ends] if ends_of is None else files(list(ends_of), folder)
         plain = [0 for _ in sliders] + [AS_IS for _ in colours]
         now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
-        return *large, *thumbs, *plain, studio.command(one, *(options or one.words))
+        now.ends = ends_of is not None
+        return *large, *thumbs, *plain, studio.command(one, *(options or one.words)), ""
 
     def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
         return begun(now, clicked(now.wall, event))
@@ -222,16 +227,22 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         shares = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
         wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
         change = Change(shares, wanted)
-        moved = studio.moved(one, change)
+        if change and not studio.knows(one.sampler):
+            now.sliding.about = text("Getting to know this generator, once:")
+            now.sliding.total = SAMPLES
+        moved = studio.moved(one, change, now.sliding)
         said = one.words  # a face without a seed is saved with its changes, so its command needs none
         if one.seed is not None and change:
             known = one.sampler.classes.learned(wanted)
             said = [*one.without(known).words, f"--change={change}"]
         shown = files(studio.large([moved], quick=True), folder)
+        thumbs = [gr.skip() for _ in ends]
         if now.chosen is not one:  # meanwhile another face was chosen, or this one anew
-            return gr.skip(), gr.skip()
+            return gr.skip(), *thumbs, gr.skip()
         now.moved = moved
-        return *shown, studio.command(one, *said)
+        if not now.ends and (ends_of := studio.ends(one)) is not None:  # they have just been found
+            thumbs, now.ends = files(list(ends_of), folder), True
+        return *shown, *thumbs, studio.command(one, *said)
 
     def on_end(place: int, share: float) -> Any:
         """Return a handler that moves the slider of that place to an end."""
@@ -247,7 +258,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def on_pin(now: Session) -> tuple[Any, ...]:
         if len(now.pins) == PINS:
             raise ConfigError(text("at most {} faces can be pinned; remove the pins first").format(PINS))
-        now.pins = (*now.pins, face_of(now))
+        alike(pinned := (*now.pins, face_of(now)))
+        now.pins = pinned
         told = text("pinned as number {}; the pins are below the wall").format(len(now.pins))
         return *of_pinned(now), note(told, "good")
 
@@ -328,39 +340,46 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     on, long, asked = answers.on, answers.long, [generator, seed, std, best, classes]
 
     def drawing(event: Any) -> Any:
-        return long(event, on_draw, asked, [wall, *chosen], of_wall, stop_wall, **answers.quick)
+        return long(event, on_draw, asked, [wall, *of_chosen], of_wall, stop_wall, **answers.quick)
+
+    def choosing(event: Any) -> Any:
+        return drawing(on(event, on_name, [generator], [classes], of_wall).then)
 
     def last(event: Any) -> Any:
         return lambda *words, **more: event(*words, trigger_mode="always_last", **more)
 
-    for event in (draw.click, last(classes.change), last(std.release), last(best.input), loaded):
+    for event in (draw.click, last(classes.change), last(std.release), last(best.input)):
         drawing(event)
-    long(further.click, on_next, asked, [seed, wall, *chosen], of_wall, stop_wall, **answers.quick)
-    on(generator.focus, names, [], [generator], of_wall, show_progress="hidden")
-    drawing(on(generator.input, on_name, [generator], [classes], of_wall).then)
+    for event in (generator.input, loaded):
+        choosing(event)
+    long(further.click, on_next, asked, [seed, wall, *of_chosen], of_wall, stop_wall, **answers.quick)
+    for event in (generator.focus, loaded):
+        on(event, names, [], [generator], of_wall, show_progress="hidden")
     on(wall.select, on_wall, [], chosen, of_face, show_progress_on=face)
-    on(pins.select, on_pins, [], chosen, of_pins, show_progress_on=face)
-    smooth: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden"}
-    inputs = [part.input for part in changes]
-    on(lambda *words, **more: gr.on(inputs, *words, **more), on_change, changes, [face, command], of_face, **smooth)
+    see_face = {"js": see("#face", "#said-pins")}
+    on(pins.select, on_pins, [], of_chosen, of_pins, show_progress_on=face).then(None, **see_face)
+    smooth: dict[str, Any] = {**answers.quick, "trigger_mode": "always_last"}
+    inputs, out = [part.input for part in changes], [face, *ends, command]
+    long(lambda *words, **more: gr.on(inputs, *words, **more), on_change, changes, out, of_change, **smooth)
     for i, end in enumerate(ends):
-        out = [sliders[i // 2], face, command]
-        on(end.select, on_end(i // 2, (-1.0, 1.0)[i % 2]), changes, out, of_face, **smooth)
+        moved = on_end(i // 2, (-1.0, 1.0)[i % 2])
+        long(end.select, moved, changes, [sliders[i // 2], *out], of_change, **smooth)
     on(reset.click, on_reset, [], chosen, of_face, show_progress_on=face)
     on(pin.click, on_pin, [], of_the_pins, of_face, show_progress="hidden")
     on(unpin.click, on_unpin, [], [*of_the_pins, film], of_pins)
     on(more.click, on_more, [near], [wall, command], of_more, show_progress_on=wall)
-    on(mix.click, on_mix, [total], chosen, of_pins, show_progress_on=face)
+    on(mix.click, on_mix, [total], of_chosen, of_pins, show_progress_on=face).then(None, **see_face)
     long(film_it.click, on_film, [seconds, suffix], [film, command], of_pins, stop_film).then(None, js=OPEN)
     for event in (picture.upload, picture.change):  # a picture that the browser cannot show does not change
         on(event, on_picture, [picture], [invert], of_invert, show_progress="hidden")
-    long(invert.click, on_invert, [generator, picture], [wall, *chosen], of_invert, stop_invert)
+    found = long(invert.click, on_invert, [generator, picture], [wall, *of_chosen], of_invert, stop_invert)
+    found.then(None, js=see("#face", "#said-invert"))
     saves = ((save, on_save, of_face), (save_wall, on_save_wall, of_save_wall), (save_pins, on_save_pins, of_pins))
     for button, work, told in saves:
         on(button.click, work, [], [], told, show_progress="hidden").then(None, js=OPEN)
     for button in (stop_wall, stop_film, stop_invert):
         button.click(cancel, answers.session, None, queue=False, api_visibility="private")
-    return Faces(generator, drawing)
+    return Faces(generator, choosing)
 
 
 def face_of(now: Session) -> Face:
@@ -377,6 +396,11 @@ def face_of(now: Session) -> Face:
 def class_names(studio: Studio, name: str) -> list[str]:
     """Return the classes of a generator, such as "hair:blue"; none if it has no classes."""
     return [f"{column}:{one}" for column, *known in studio.sampler(name).classes.vocabulary for one in known]
+
+
+def in_words(name: str) -> str:
+    """Return a class such as "hair:blue" in the reader's language."""
+    return " ".join(text(word) for word in name.split(":", 1))
 
 
 def clicked(faces: Sequence[Face], event: gr.SelectData) -> Face:

@@ -46,6 +46,7 @@ class Work:
     done: int = 0
     total: int = 0
     cancelled: bool = False
+    about: str = ""  # what it does, in the reader's language, where the page does not say it
 
     def __call__(self, more: int) -> None:
         """Count progress; raise a CancelledError if the page has cancelled the work."""
@@ -71,8 +72,10 @@ class Session:
     columns: int | None = None
     chosen: Face | None = None
     moved: Face | None = None
+    ends: bool = False  # whether the ends of the sliders are shown
     pins: tuple[Face, ...] = ()
-    work: Work = dataclasses.field(default_factory=Work)
+    work: Work = dataclasses.field(default_factory=Work)  # that a button cancels
+    sliding: Work = dataclasses.field(default_factory=Work)
     watched: tuple[Any, ...] = ()  # what the Train tab shows, so that it is sent only when it changes
 
 
@@ -97,11 +100,11 @@ class Answers:
         return event(handler, some, [*outputs, note], **{**self.quick, **more})
 
     def long(
-        self, event: Any, work: Any, inputs: Sequence[Any], outputs: Sequence[Any], note: Any, cancel: Any, **more: Any
+        self, event: Any, work: Any, inputs: Sequence[Any], outputs: Sequence[Any], note: Any, *cancel: Any, **more: Any
     ) -> Any:
-        """Run long work at an event: the note shows its progress meanwhile, and the button `cancel` ends it."""
-        handler, some = working(work, len(outputs)), [self.session, *inputs]
-        return event(handler, some, [*outputs, note, cancel], show_progress="hidden", **{**self.slow, **more})
+        """Run long work at an event: the note shows its progress meanwhile; a button `cancel` ends it."""
+        handler, some = working(work, len(outputs), "work" if cancel else "sliding"), [self.session, *inputs]
+        return event(handler, some, [*outputs, note, *cancel], show_progress="hidden", **{**self.slow, **more})
 
 
 def answering(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., tuple[Any, ...]]:
@@ -124,21 +127,26 @@ def answering(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..
     return wrapped
 
 
-def working(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., Iterator[tuple[Any, ...]]]:
-    """Wrap a handler of long work as `answering` does; its thread runs beside, and a bar shows how far it is."""
+def working(work: Callable[..., tuple[Any, ...]], outputs: int, of: str) -> Callable[..., Iterator[tuple[Any, ...]]]:
+    """Wrap a handler of long work as `answering` does; its thread runs beside, and a bar shows how far it is.
+
+    `of` is the session's field for the `Work`; that of "work" has a button to cancel it.
+    """
 
     @functools.wraps(work)
     def wrapped(now: Session, *values: Any, **more: Any) -> Iterator[tuple[Any, ...]]:
         answers: list[tuple[Any, ...]] = []
-        own = now.work = Work()
+        own = Work()
+        setattr(now, of, own)
         thread = threading.Thread(target=lambda: answers.append(answering(work, outputs)(now, *values, **more)))
         thread.start()
         thread.join(SOON)
         same = [gr.skip() for _ in range(outputs)]
+        button = of == "work"
         while thread.is_alive():
-            yield *same, bar(own), gr.update(visible=True)
+            yield *same, bar(own), *[gr.update(visible=True)] * button
             thread.join(OFTEN)
-        yield *answers[0], gr.update(visible=False)
+        yield *answers[0], *[gr.update(visible=False)] * button
 
     return wrapped
 
@@ -156,10 +164,20 @@ def wrong(error: Exception) -> str:
         said = text("a file could not be written: {}; make room in the temporary folder").format(
             getattr(error, "strerror", None) or error
         )
-    said = re.sub(r"^--\w+(: |：)", "", said)
-    if uploads := os.environ.get("GRADIO_TEMP_DIR"):  # where a dropped file lies says nothing to who dropped it
-        said = re.sub(re.escape(uploads) + r"[/\\]+[^/\\]+[/\\]+(pictures[/\\]+)?", "", said)
+    said = without_uploads(re.sub(r"^--\w+(: |：)", "", said))
     return note(said, "bad" if not isinstance(error, CancelledError) else "")
+
+
+def without_uploads(said: str) -> str:
+    """Return a text without the folder of dropped files, which says nothing to who dropped them."""
+    uploads = os.environ.get("GRADIO_TEMP_DIR", "\0")
+    return re.sub(re.escape(uploads) + r"[/\\]+[^/\\]+[/\\]+(pictures[/\\]+)?", "", said)
+
+
+def see(target: str, told: str) -> str:
+    """Return JavaScript that scrolls to the element `target`, unless the note `told` has an error."""
+    return f"""() => setTimeout(() => document.querySelector("{told} .bad")
+        || document.querySelector("{target}").scrollIntoView({{behavior: "smooth", block: "nearest"}}), 200)"""
 
 
 def note(said: str, look: str = "") -> str:
@@ -171,7 +189,8 @@ def bar(work: Work) -> str:
     """Return how far long work is, in HTML."""
     width, shown = (f"{work.share:.0%}", f" {work.share:.0%}") if work.share else ("100%", "")
     look = "bar" if work.share else "bar unknown"
-    return f'<p role="status"><span class="{look}"><i style="width: {width}"></i></span>{shown}</p>'
+    drawn = f'<span class="{look}"><i style="width: {width}"></i></span>{shown}'
+    return f'<p role="status">{html.escape(work.about)} {drawn}</p>'
 
 
 def links(paths: Sequence[Path], about: str = "") -> str:
@@ -198,9 +217,10 @@ def slider(least: float, most: float, first: float, step: float, **more: Any) ->
 
 
 def whole_number(first: int, least: int, most: int, **more: Any) -> gr.Number:
-    """Create a field for a whole number that accepts any typed value; see `within`."""
-    made = gr.Number(first, precision=0, **more)
-    return taking(made, lambda payload: int(within(payload, least, most, first)))
+    """Create a field for a whole number that accepts any typed value, and shows what it took; see `within`."""
+    made = taking(gr.Number(first, precision=0, **more), lambda payload: int(within(payload, least, most, first)))
+    made.blur(lambda number: number, made, made, queue=False, show_progress="hidden", api_visibility="private")
+    return made
 
 
 def choice(of: Sequence[Any], made: Any) -> Any:

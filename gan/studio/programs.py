@@ -175,6 +175,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.started: dict[str, Program] = {}
+        self.asked = set[str]()  # runs that were asked to stop, and save
         self.logs: dict[str, tuple[int, Curves, dict[str, float]]] = {}  # by run: bytes read, curves, last row
         self.reading = threading.Lock()
 
@@ -208,21 +209,22 @@ class Runs:
         self._run(name, [*words, *(["--init=released"] if init else [])])
         return name
 
-    def resume(self, name: str, minutes: int) -> None:
-        """Go on with a run: to the end of its minutes, or `minutes` more if it has finished.
+    def resume(self, name: str, minutes: int | None) -> None:
+        """Go on with a run for some minutes, or to the end of its own.
 
         Raises:
             ConfigError: there is no such run, or one is being trained already.
         """
         self._check()
-        more = [f"--budget={minutes}"] if self.state(name).finished else []
-        self._run(name, [f"--resume={RUNS / name}", *more])
+        more = [] if minutes is None else [f"--budget={minutes}"]
+        self._run(name, [f"--resume={RUNS / self.folder(name).name}", *more])
 
     def _check(self) -> None:
         if name := self.training():
             raise ConfigError(text("{} is being trained; stop it first").format(printable(name)))
 
     def _run(self, name: str, words: Sequence[str]) -> None:
+        self.asked.discard(name)
         self.started[name] = Program("train.py", words, RUNS / f"{name}{SUFFIX}")
 
     def stop(self, name: str) -> None:
@@ -230,6 +232,7 @@ class Runs:
         self.folder(name)
         program = self.started.get(name)
         if is_training(RUNS / name):
+            self.asked.add(name)
             write_text(RUNS / name / STOP, "")
         elif program is not None and program.running:
             program.process.terminate()  # it is still preparing
@@ -249,6 +252,8 @@ class Runs:
         folder, program = self.folder(name), self.started.get(name)
         alive = is_training(folder)
         running = alive or (program is not None and program.running)
+        if not running:
+            self.asked.discard(name)
         said = "" if program is None else program.last
         try:
             described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -263,7 +268,7 @@ class Runs:
         return State(
             training=running,
             begun=True,
-            stopping=alive and (folder / STOP).exists(),
+            stopping=alive and (name in self.asked or (folder / STOP).exists()),
             finished=finished,
             said=said,
             images=int(row.get("images_seen", 0)),

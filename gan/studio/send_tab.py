@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from config import ConfigError
 from gan.files import as_word
 from gan.language import text
 from gan.studio.faces import RELEASED_NAME, Studio
@@ -53,7 +52,7 @@ GIFTS = {
     ),
     "film": Gift(
         "A film of the training",
-        "How the faces of a run came about, from noise to the last ones.",
+        "How the faces of a run came about, from the first ones to the last.",
         "A few MB",
         "timelapse.webp",
         _film,
@@ -73,8 +72,6 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
     def maker(gift: Gift) -> Callable[[Session, str], tuple[Any, ...]]:
         def on_make(now: Session, name: str) -> tuple[Any, ...]:
             path = studio.path(name)
-            if gift.file == "timelapse.webp" and name == RELEASED_NAME:
-                raise ConfigError(text("this generator has no pictures of its training; choose one of your runs"))
             out = place(folder) / gift.file
             program, *options = gift.words(path, out)
             Program(program, options, place(folder) / "said.txt").wait(now.work)
@@ -85,13 +82,15 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
 
         return on_make
 
+    buttons = dict[str, gr.Button]()
     with gr.Row(elem_id="gifts", equal_height=True):
         for key, gift in GIFTS.items():
             with gr.Column(elem_classes="gift", min_width=220):
                 gr.HTML(say(gift.name), elem_classes="title", padding=False)
                 gr.HTML(say(gift.purpose), elem_classes="lead", padding=False)
                 gr.HTML(say(gift.size), elem_classes="lead", padding=False)
-                make = gr.Button(say("Make it"), elem_id=f"make-{key}")
+                able = key != "film" or studio.names()[0] != RELEASED_NAME
+                make = buttons[key] = gr.Button(say("Make it"), elem_id=f"make-{key}", interactive=able)
                 stop = gr.Button(say("Cancel"), visible=False, elem_id=f"stop-{key}")
                 answers.long(make.click, maker(gift), [which], [], said(key), stop).then(None, js=OPEN)
                 stop.click(cancel, answers.session, None, queue=False, api_visibility="private")
@@ -102,5 +101,9 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
     def on_generator(now: Session, name: str) -> tuple[Any, ...]:
         return (gr.update(choices=studio.choices(), value=name),)
 
+    def on_which(now: Session, name: str) -> tuple[Any, ...]:
+        return (gr.update(interactive=name != RELEASED_NAME),)  # there are no pictures of its training
+
     answers.on(faces.generator.change, on_generator, [faces.generator], [which], of_which, show_progress="hidden")
+    answers.on(which.change, on_which, [which], [buttons["film"]], of_which, show_progress="hidden")
     answers.on(which.focus, names, [], [which], of_which, show_progress="hidden")

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from config import SYNTHETIC, ConfigError
+from config import SYNTHETIC, ConfigError, TrainConfig
 from gan import checkpoint
 from gan.files import printable
 from gan.images import load_picture
@@ -24,10 +24,12 @@ from gan.studio.parts import (
     note,
     place,
     said,
+    see,
     slider,
     taking,
     whole_number,
     within,
+    without_uploads,
     words,
 )
 from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, prepared
@@ -39,8 +41,8 @@ EVERY = 2.0  # seconds between looks at the chosen run
 LONGEST = 7 * 24 * 60  # minutes
 WATCHED = ("damage", "quality", "accuracy")  # panels that matter, of which the first two with curves are shown
 CUT_OUT, WHOLE = "cut out", "whole"
-SEE_RUN = """() => setTimeout(() => document.querySelector("#said-start .bad")
-    || document.querySelector("#watch").scrollIntoView({behavior: "smooth", block: "nearest"}), 200)"""
+LEAST = TrainConfig().batch_size  # faces
+NEWEST = 100  # of the slider through the faces of a run
 
 
 def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Faces, tabs: gr.Tabs, loaded: Any) -> None:
@@ -49,7 +51,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     with gr.Row(elem_id="training"):
         with gr.Column(elem_id="make", min_width=0):
             gr.HTML(
-                say("Give the program pictures, say how many minutes it may take, and press Start."),
+                say("Give the program pictures, let it look at them, and press Start."),
                 elem_classes="lead",
                 padding=False,
             )
@@ -75,7 +77,6 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
                 look = gr.Button(say("Look at them"), elem_id="look")
                 stop_look = gr.Button(say("Cancel"), visible=False, elem_id="stop-look", min_width=80)
             of_look = said("look")
-            report = gr.HTML("", elem_id="report", padding=False)
             with gr.Row(equal_height=True):
                 minutes = whole_number(10, 1, LONGEST, label=say("Minutes"), elem_id="minutes", min_width=100)
                 init = gr.Checkbox(
@@ -84,6 +85,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             start = gr.Button(say("Start"), variant="primary", elem_id="start", interactive=False)
             why_not = gr.HTML("", elem_id="why-not", elem_classes="lead", padding=False)
             of_start = said("start")
+            report = gr.HTML("", elem_id="report", padding=False)
         with gr.Column(elem_id="watch", min_width=0):
             run = gr.Dropdown(runs.names(), value=None, label=say("Run"), elem_id="run", allow_custom_value=True)
             how = gr.HTML("", elem_id="how", padding=False)
@@ -99,8 +101,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             )  # fmt: skip
             when = slider(
                 0,
-                100,
-                100,
+                NEWEST,
+                NEWEST,
                 1,
                 label=say("From the first faces to the newest"),
                 elem_id="when",
@@ -136,9 +138,9 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         else:
             raise ConfigError(text("name a folder, or drop pictures first"))
         found = prepared(source, kind == WHOLE, key, place(folder) / "said.txt", now.work)
-        if not found.faces:
-            none = text("no face among them is good enough; the report says why")
-            return None, shown_report(found), gr.skip(), gr.skip(), note(none, "bad")
+        if found.faces < LEAST:
+            few = text("{:,} faces are good enough, and at least {} are needed; the report says what was left out")
+            return None, shown_report(found), gr.skip(), gr.skip(), note(few.format(found.faces, LEAST), "bad")
         some = minutes_for(found.faces)
         told = text("{:,} faces are ready; {} minutes suit so many").format(found.faces, some)
         if found.left_out:
@@ -152,15 +154,16 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         name = runs.start(found.folder, minutes, init and found.folder != str(SYNTHETIC))
         now.watched = ()
         begun = text("the training has begun: {}").format(name)
-        return gr.update(choices=runs.names(), value=name), note(begun, "good")
+        return gr.update(choices=runs.names(), value=name), NEWEST, note(begun, "good")
 
     def on_stop(now: Session, name: str) -> tuple[Any, ...]:
         runs.stop(name)
         return ()
 
     def on_resume(now: Session, name: str, more: int) -> tuple[Any, ...]:
-        runs.resume(name, more)
-        return ()
+        state = runs.state(name)
+        runs.resume(name, None if state.left and more == minutes_left(state) else more)
+        return (NEWEST,)
 
     def on_play(now: Session, name: str) -> tuple[Any, ...]:
         best = checkpoint.find(runs.folder(name), ("best.pt", "latest.pt"))
@@ -179,7 +182,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         state = runs.state(name) if name else State(False)
         why = text("First let it look at the pictures.") if found is None else ""
         why = text("{} is being trained: stop it first, or wait for its end.").format(printable(busy)) if busy else why
-        place = round(within(when, 0, 100, 100) / 100 * (len(state.grids) - 1))
+        place = round(within(when, 0, NEWEST, NEWEST) / NEWEST * (len(state.grids) - 1))
         shown = state.grids[place] if state.grids else None
         curves_now = state.images, state.diagnosis and state.diagnosis.text
         said = told(state) if name else text("There is no run yet: the first one shows here as it learns.")
@@ -197,7 +200,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         can_stop, can_go_on = state.training and not state.stopping, bool(name) and not state.training
         able = [not why, can_stop, can_go_on, state.images > 0 or bool(state.grids)]
         buttons = [gr.update(interactive=one) for one in able]
-        shows = [gr.update(visible=one) for one in (state.finished, len(state.grids) > 1)]
+        rest = gr.update(visible=can_go_on and state.begun, value=minutes_left(state))
+        shows = [rest, gr.update(visible=len(state.grids) > 1)]
         chosen = gr.skip() if name == asked else gr.update(choices=names, value=name or None)  # it may be open
         # The note of a button stays.
         return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
@@ -213,17 +217,17 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
     states = [run, why_not, how, start, stop, resume, play, more, when, grid, curves]
-    begun = on(start.click, on_start, [ready, minutes, init], [run], of_start)
-    begun.then(None, js=SEE_RUN)
+    begun = on(start.click, on_start, [ready, minutes, init], [run, when], of_start)
+    begun.then(None, js=see("#watch", "#said-start"))
     on(stop.click, on_stop, [run], [], of_run, **quiet)
-    on(resume.click, on_resume, [run, more], [], of_run, **quiet)
+    on(resume.click, on_resume, [run, more], [when], of_run, **quiet)
     on(run.focus, on_names, [], [run], of_run, **quiet)
     on(given.focus, on_places, [], [given], of_look, **quiet)
     for event in (timer.tick, run.change, when.input, ready.change, loaded):
         on(event, on_tick, [run, when, ready], states, of_run, trigger_mode="always_last", **watch)
     played = on(play.click, on_play, [run], [tabs, faces.generator], of_run)
     played.then(None, js="() => scrollTo(0, 0)")
-    faces.draw(played.then)
+    faces.chosen(played.then)
 
 
 def paths_of(payload: Any) -> Any:
@@ -235,6 +239,11 @@ def places() -> list[str | tuple[str, str]]:
     """Return the folders of faces that prepare.py has written, and, with its name, the word for synthetic faces."""
     folders = [str(path.parent) for path in sorted(DATA.glob(f"*/{MANIFEST}"))]
     return [*folders, (text("synthetic faces, to try it"), str(SYNTHETIC))]
+
+
+def minutes_left(state: State) -> int:
+    """Return how many minutes a run that does not train would train for, to offer; of a finished one 10."""
+    return max(1, round(state.left / 60)) if state.left else 10
 
 
 def told(state: State) -> str:
@@ -254,7 +263,7 @@ def told(state: State) -> str:
     if state.training and state.images and state.left:
         lines.append(f"<small>{html.escape(trained)}</small>")
     if state.begun and not state.training and state.left:
-        left = text("Go on trains the {} that are left.").format(duration(state.left))
+        left = text("{} are left of its time; or give other minutes to go on").format(duration(state.left))
         lines.append(f"<small>{html.escape(left)}</small>")
     look = ""
     if state.diagnosis is not None:
@@ -280,7 +289,7 @@ def shown_report(found: Found) -> str:
     """Return prepare.py's report in a closed frame, in HTML."""
     if not found.report:
         return ""
-    page = html.escape(found.report)
+    page = html.escape(without_uploads(found.report))
     title = html.escape(text("What was found"))
     return (
         f'<details open><summary>{title}</summary><iframe sandbox title="{title}" srcdoc="{page}"></iframe></details>'
