@@ -105,7 +105,7 @@ class GenerateConfig:
     like: Path | None = option(
         None, "a PNG that this program wrote: generate its face or its grid again, with the generator that made it."
     )
-    mix: str | None = option(None, "a sum of faces, by their seeds or such PNG files: '12 - 7 + 30'.")
+    mix: str | None = option(None, 'a sum of faces, by their seeds or such PNG files: "12 - 7 + 30".')
     invert: Path | None = option(None, "a picture: find the face that looks most like it.")
     vary: float | None = option(
         None,

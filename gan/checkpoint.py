@@ -78,11 +78,11 @@ def _usable_beside(path: Path, required: Sequence[str]) -> Path | None:
 
 def _read(path: Path, device: torch.device | str, required: Sequence[str], instead: str = "") -> dict[str, Any]:
     instead = instead or text("use another file")
+    book = text(OF_THE_BOOK) if path.suffix == ".pth" else ""
     try:
         regular(path)
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                book = text(OF_THE_BOOK) if path.suffix == ".pth" else ""
                 raise CheckpointError("{}: not a checkpoint, or a damaged one; {}{}", path, instead, book)
         content = unpickled(path, device, instead)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -92,7 +92,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str], inste
     except OSError as error:
         raise CheckpointError("{}: cannot be opened, {}; {}", path, error.strerror, instead) from error
     if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
-        raise CheckpointError("{}: not written by this program; expected a checkpoint of train.py", path)
+        raise CheckpointError("{}: not written by this program; expected a checkpoint of train.py{}", path, book)
     if content["format"] > FORMAT:
         raise CheckpointError(
             "{}: written by a newer version of this program (format {}, this one reads up to {}); update the program",

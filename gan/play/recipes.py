@@ -215,7 +215,7 @@ def terms(text: str) -> tuple[list[str], list[str]]:
     words = [first, *others[1::2]]
     if not others or not all(re.match(r"[^\s+-]", word) for word in words):
         raise ConfigError(
-            "--mix: expected a sum of faces, such as '12 - 7 + 30', seeds or PNG files with blanks around the "
+            '--mix: expected a sum of faces, such as "12 - 7 + 30", seeds or PNG files with blanks around the '
             "signs; got {!r}",
             text,
         )

@@ -114,7 +114,7 @@ class Studio:
                 shown[name] = run
             elif file == "latest.pt":
                 shown[name] = _("{}, its latest faces").format(run)
-        shown[RELEASED_NAME] = _(RELEASED_NAME)
+        shown[RELEASED_NAME] = _("released")
         return [(label, name) for name, label in shown.items()]
 
     def path(self, name: str) -> Path:

@@ -91,6 +91,8 @@ def test_its_commands_run(tmp_path: Path, run_command: Command) -> None:
     assert shown.splitlines()[0].endswith("python generate.py --nogpu --vis=False --nogen=2 --gen-img=a.png")
     assert picture(tmp_path / "a.png")[0] == "RGB"
     assert "main.py is" in shown
+    wrong = run_command("main.py", "trian")
+    assert said(wrong, 2) == "main.py: there is no command trian; expected train, generate or help\n"
     wrong = run_command("main.py", "train", "--vis=False", "--decay-every=10")
     assert said(wrong, 2) == "train.py: unknown option --decay-every; did you mean --save_every?\n"
 

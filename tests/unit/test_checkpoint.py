@@ -373,6 +373,10 @@ def test_weights_of_the_book_that_are_taken_for_a_checkpoint_are_told_from_damag
     ):
         torch.save({"main.0.weight": torch.zeros(2)}, tmp_path / name, _use_new_zipfile_serialization=False)
         assert refusal(tmp_path / name).endswith(hint)
+    torch.save({"main.0.weight": torch.zeros(2)}, tmp_path / "new.pth")
+    assert refusal(tmp_path / "new.pth").endswith(
+        "; the book's weights go with --netg_path of generate.py and train.py"
+    )
 
 
 def test_newest_run_is_the_one_saved_last(tmp_path: Path) -> None:
