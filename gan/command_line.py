@@ -9,6 +9,7 @@ import html
 import inspect
 import io
 import itertools
+import logging
 import math
 import os
 import re
@@ -67,6 +68,8 @@ def command_line(
             setattr(sys, name, again)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that this terminal cannot show
+    os.environ["MPLBACKEND"] = "agg"  # plots go to files; a notebook's backend need not be installed here
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of fonts, and of a home that cannot be written to
     argv = sys.argv[1:] if argv is None else argv
     # Of a script with the line ends of Windows, the last word ends in CR.
     argv = [word.rstrip("\r") for word in argv if word.rstrip("\r") or not word]

@@ -1,6 +1,7 @@
 """The labels of faces: from class folders, a labels.csv among the faces, or the data set itself. No torch."""
 
 import csv
+import io
 import os
 import unicodedata
 from collections import Counter
@@ -14,7 +15,7 @@ from gan.data import synthetic, torchvision_data
 from gan.data.faces import Pack, names_of
 from gan.data.pictures import repaired
 from gan.files import printable
-from gan.language import text
+from gan.language import lang, text
 
 FILE = "labels.csv"  # in the folder of faces: a column `file`, and one for each kind of label
 LEAST = 50  # minimum number of faces in each class folder for folders to be taken as classes by default
@@ -185,9 +186,16 @@ def texts_of(path: Path, names: Sequence[str], log: Callable[[str], None]) -> Te
         "ignore it with --noclasses"
     )
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True, skipinitialspace=True)
-            (_, head), *lines = [(reader.line_num, row) for row in reader] or [(1, [])]
+        content = path.read_bytes()
+        try:
+            table = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            if lang() != "zh":
+                raise
+            table = content.decode("gb18030")  # in which Excel on a Chinese Windows saves, if not asked for UTF-8
+            log(text("{}: not UTF-8; read as GBK").format(path))
+        reader = csv.reader(io.StringIO(table, newline=""), strict=True, skipinitialspace=True)
+        (_, head), *lines = [(reader.line_num, row) for row in reader] or [(1, [])]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError("{} cannot be read: {}; {}", path, error, expected) from error
     columns = [name.strip() for name in head]

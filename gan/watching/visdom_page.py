@@ -427,6 +427,11 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
         ours = local and _asked(f"{address}/static/{visdom_assets.MARK}") is not None
         static = visdom_assets.folder() if ours else None
         return Page(address, env, run, options, static=static), where(address, env, local)
+    if not local and _asked(f"{address}/") is not None:
+        told = text(
+            "--vis: what answers at {} is not visdom's page; it may want a password, which is not supported; {}"
+        )
+        return None, told.format(address, instead)
     if not local:
         told = text("--vis: no visdom server answers at {}; training goes on; plots appear when the server is up")
         return Page(address, env, run, options), told.format(address)

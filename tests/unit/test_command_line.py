@@ -529,3 +529,18 @@ def test_a_folder_that_was_deleted_and_ctrl_c_while_modules_load_are_one_line(tm
         words = [sys.executable, "-c", code + then]
         done = subprocess.run(words, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (number, said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc holds no folders of others")
+def test_a_notebooks_backend_and_a_closed_home_do_not_disturb_plots() -> None:
+    plot = "lambda *words: __import__('matplotlib.font_manager').font_manager.fontManager.get_font_names()"
+    code = "from gan.command_line import command_line; from config import TrainConfig; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}command_line(TrainConfig, {plot}, [])"],
+        cwd=ROOT,
+        env={**os.environ, "MPLBACKEND": "module://nowhere.backend", "MPLCONFIGDIR": "/proc/nothing"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

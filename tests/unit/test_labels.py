@@ -13,6 +13,7 @@ from config import SYNTHETIC, DataError
 from gan.data import labels, synthetic
 from gan.data.faces import open_pack
 from gan.data.labels import FEWEST, LEAST, Labels, labels_of
+from gan.language import speaking
 
 SIZE = 32
 
@@ -262,6 +263,20 @@ def test_a_face_that_comes_twice_is_refused(folder: Path) -> None:
     table(folder, full() + "\na.png,blue")
     with pytest.raises(DataError, match=r"lines 2 and 14 both name a\.png; keep one of them"):
         found(folder)
+
+
+def test_a_table_that_excel_saved_on_a_chinese_windows_is_read(folder: Path) -> None:
+    (folder / labels.FILE).write_bytes(full("发色", "蓝").encode("gbk"))
+    with pytest.raises(DataError, match="cannot be read"):  # elsewhere it may be anything
+        found(folder)
+    said: list[str] = []
+    with speaking("zh"):
+        assert (of := found(folder, said=said)) is not None
+        assert of[0] == (("发色", "蓝"),)
+        assert said[0] == f"{folder / labels.FILE}：不是 UTF-8 编码，已按 GBK 读取"
+        (folder / labels.FILE).write_bytes(b"file,hair\na.png,\xff\xff\n")
+        with pytest.raises(DataError, match="cannot be read"):
+            found(folder)
 
 
 def test_a_line_is_counted_as_an_editor_counts_it(folder: Path) -> None:

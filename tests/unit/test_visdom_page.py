@@ -486,3 +486,23 @@ def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch
     assert page.port > other.server_port
     assert f":{page.port}/" in told
     page.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is this machine on Linux alone")
+def test_a_far_server_that_wants_a_password_is_not_taken_for_silence() -> None:
+    class Login(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<title>log in</title>")
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.2", 0), Login) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.2:{other.server_port}"
+        page, told = visdom_page.open_page(address, "run", "run", {})
+        other.shutdown()
+
+    assert page is None
+    assert told.startswith(f"--vis: what answers at {address} is not visdom's page; it may want a password")
