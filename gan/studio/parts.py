@@ -27,6 +27,7 @@ from gan.device import enough_memory
 from gan.images import save_picture
 from gan.language import catalogue, speaking, text
 from gan.studio.faces import Face
+from gan.studio.sheet import Sheet
 
 SAVED, SHOWN = 50, 500  # number of newest downloads, and of newest pictures, that are not deleted
 SOON, OFTEN = 0.5, 0.3  # seconds after which long work shows its progress, and between its shows
@@ -76,6 +77,7 @@ class Session:
     pins: tuple[Face, ...] = ()
     work: Work = dataclasses.field(default_factory=Work)  # that a button cancels
     sliding: Work = dataclasses.field(default_factory=Work)
+    sheet: Sheet | None = None  # of the faces that were looked at last
     watched: tuple[Any, ...] = ()  # what the Train tab shows, so that it is sent only when it changes
 
 

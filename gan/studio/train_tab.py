@@ -33,6 +33,7 @@ from gan.studio.parts import (
     words,
 )
 from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, prepared
+from gan.studio.sheet import Sheet
 from gan.watching.curves import PANELS, Curves
 from gan.watching.monitor import duration
 from gan.watching.run_report import figure
@@ -86,6 +87,13 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             why_not = gr.HTML("", elem_id="why-not", elem_classes="lead", padding=False)
             of_start = said("start")
             report = gr.HTML("", elem_id="report", padding=False)
+            with gr.Accordion(say("Throw out bad faces"), open=False, visible=False, elem_id="throw") as throw:
+                gr.HTML(say("Click a face to throw it out, and once more to take it back."), elem_classes="lead")
+                sheet = gr.Image(
+                    label=say("The faces"), elem_id="sheet", buttons=[], interactive=False, format="png",
+                    show_label=False, container=False,
+                )  # fmt: skip
+                of_throw = said("throw")
         with gr.Column(elem_id="watch", min_width=0):
             run = gr.Dropdown(runs.names(), value=None, label=say("Run"), elem_id="run", allow_custom_value=True)
             how = gr.HTML("", elem_id="how", padding=False)
@@ -114,7 +122,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     timer = gr.Timer(EVERY)
 
     def on_forget(now: Session) -> tuple[Any, ...]:
-        return None, ""
+        return None, "", gr.update(visible=False)
 
     def on_given(now: Session) -> tuple[Any, ...]:
         return (None,)  # the last that was given counts
@@ -124,14 +132,14 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         here = text("{:,} files are here, {:.1f} MB; now look at them").format(len(files), size)
         return None, note(here, "good")
 
-    def on_look(now: Session, given: str | None, files: list[Path], kind: str) -> tuple[Any, ...]:
+    def on_look(now: Session, given: str | None, dropped: list[Path], kind: str) -> tuple[Any, ...]:
         path = str(given or "")[:4000].strip().strip("\"'")
-        if files:
-            key = "\n".join(f"{one.name} {one.stat().st_size}" for one in files)
-            source = gathered(files, folder)
+        if dropped:
+            key = "\n".join(f"{one.name} {one.stat().st_size}" for one in dropped)
+            source = gathered(dropped, folder)
         elif path == str(SYNTHETIC):
             found = Found(path, 0)
-            return found, "", 3, False, note(text("synthetic faces, to try it"), "good")
+            return found, "", 3, False, gr.skip(), gr.skip(), note(text("synthetic faces, to try it"), "good")
         elif path:
             source = Path(path).expanduser()
             key = os.path.realpath(source)
@@ -140,13 +148,23 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         found = prepared(source, kind == WHOLE, key, place(folder) / "said.txt", now.work)
         if found.faces < LEAST:
             few = text("{:,} faces are good enough, and at least {} are needed; the report says what was left out")
-            return None, shown_report(found), gr.skip(), gr.skip(), note(few.format(found.faces, LEAST), "bad")
+            return None, shown_report(found), *[gr.skip()] * 4, note(few.format(found.faces, LEAST), "bad")
         some = minutes_for(found.faces)
         told = text("{:,} faces are ready; {} minutes suit so many").format(found.faces, some)
         if found.left_out:
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
             told += text("; left out: {}").format(text(", ").join(parts))
-        return found, shown_report(found), some, True, note(told, "good")
+        now.sheet = Sheet(Path(found.folder))
+        faces = files([now.sheet.picture()], folder)[0]
+        return found, shown_report(found), some, True, gr.update(visible=True), faces, note(told, "good")
+
+    def on_throw(now: Session, found: Found | None, event: gr.SelectData) -> tuple[Any, ...]:
+        if found is None or now.sheet is None:
+            raise ConfigError(text("look at the pictures first"))
+        now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
+        number = len(now.sheet.thrown)
+        told = text("{:,} faces are left; {:,} thrown out").format(found.faces - number, number)
+        return files([now.sheet.picture()], folder)[0], note(told, "good")
 
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
@@ -207,13 +225,14 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
 
     on, quiet = answers.on, {"show_progress": "hidden"}
-    made = [ready, report, minutes, init]
+    made = [ready, report, minutes, init, throw, sheet]
     on(given.input, on_given, [], [dropped], of_look, **quiet)
     on(dropped.upload, on_dropped, [dropped], [given], of_look, **quiet)
     for event in (given.change, dropped.change, kind.change):
-        on(event, on_forget, [], [ready, report], of_start, **quiet)
-    looked = on(look.click, on_forget, [], [ready, report], of_start, **quiet)
+        on(event, on_forget, [], [ready, report, throw], of_start, **quiet)
+    looked = on(look.click, on_forget, [], [ready, report, throw], of_start, **quiet)
     looked = answers.long(looked.then, on_look, [given, dropped, kind], made, of_look, stop_look)
+    on(sheet.select, on_throw, [ready], [sheet], of_throw, **quiet)
     stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
     states = [run, why_not, how, start, stop, resume, play, more, when, grid, curves]

@@ -534,6 +534,25 @@ def test_start_waits_for_a_look_at_the_pictures_that_were_given_last(
     looked()
 
 
+def test_bad_faces_are_thrown_out_with_a_click(
+    page: Page, served: Served, tmp_path: Path, make_faces: Callable[..., list[Path]]
+) -> None:
+    make_faces(tmp_path / "forty", 40, 96)
+    page.get_by_role("tab", name="Train").click()
+    page.locator("#folder input").fill(str(tmp_path / "forty"))
+    page.locator("#folder input").press("Enter")
+    page.locator("#look").click()
+    assert told(page, "look") == "40 faces are ready; 3 minutes suit so many"
+    unfold(page, "throw")
+    expect(page.locator("#sheet img")).to_be_visible()
+    page.wait_for_function("document.querySelector('#sheet img').naturalWidth > 0")
+    for place, said in ((20, "39 faces are left; 1 thrown out"), (20, "40 faces are left; 0 thrown out")):
+        page.locator("#sheet img").click(position={"x": place, "y": place})
+        expect(page.locator("#said-throw p")).to_have_text(said)
+        assert len(list((served.folder / "data").glob("forty-*/*"))) == int(said[:2]) + 1  # with the manifest
+    shutil.rmtree(served.folder / "data")
+
+
 def test_two_browsers_play_side_by_side(page: Page, browser: Browser, address: str) -> None:
     other = browser.new_page()
     other.set_default_timeout(PATIENCE)

@@ -4,18 +4,21 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from config import RELEASED, CheckpointError, ConfigError, ModelConfig
-from gan import checkpoint
+from gan import checkpoint, images
 from gan.play import enlarging, recipes
 from gan.play.directions import Change
 from gan.studio.faces import KEPT, Face, Studio
 from gan.studio.programs import State
+from gan.studio.sheet import ACROSS, TILE, Sheet
 from gan.training import ema
 from gan.watching.health import Diagnosis, Kind
 from model import Discriminator, Generator
@@ -265,6 +268,33 @@ def test_a_field_takes_whatever_is_typed_also_after_its_look_has_changed() -> No
         for one in (field, anew):
             assert {typed: one.preprocess(typed) for typed in given} == given
         assert anew.get_block_name() == type(field).__name__.lower()
+
+
+def test_bad_faces_are_thrown_out_for_good_and_taken_back(
+    tmp_path: Path, make_faces: Callable[..., list[Path]], run_here: Callable[..., CompletedProcess[str]]
+) -> None:
+    for path in make_faces(tmp_path / "pictures", 20, size=96)[10:]:
+        Image.open(path).save(path.with_suffix(".webp"))
+        path.unlink()
+    clean = "prepare.py", "pictures", "--out=faces"
+    assert run_here(*clean).returncode == 0
+    sheet = Sheet(tmp_path / "faces")
+    before = [path.read_bytes() for path in sheet.paths]
+    cell, whole = TILE + images.GAP, sheet.picture()
+    for place in (0, 9, 9, 19, 400):  # the second row's second face is taken back; the last place is empty
+        sheet.click(place % ACROSS * cell + 5, place // ACROSS * cell + 5)
+    assert [path.is_file() for path in sheet.paths] == [place not in (0, 19) for place in range(20)]
+    assert sheet.paths[9].read_bytes() == before[9]
+    assert whole[5:TILE, 5:TILE].std() > 10
+    assert whole[2 * cell + 5 : 3 * cell, 2 * cell + 5 : 3 * cell].std() > 10  # a picture of another format
+    changed = (sheet.picture() != whole).any(2)
+    assert changed[:cell, :cell].mean() > 0.5
+    assert not changed[cell : 2 * cell, cell : 2 * cell].any()
+    assert run_here(*clean).returncode == 0
+    assert len(Sheet(tmp_path / "faces").paths) == 18  # prepare.py leaves them out, too
+    sheet.click(5, 5)
+    assert run_here(*clean).returncode == 0
+    assert len(Sheet(tmp_path / "faces").paths) == 19
 
 
 def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(

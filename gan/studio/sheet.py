@@ -1,0 +1,61 @@
+"""The faces to train on as one picture, on which a person clicks the bad ones to throw them out."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from gan import images
+from gan.data.pictures import FORMATS, upright
+from gan.files import replacing
+from gan.studio.programs import MANIFEST
+
+TILE, ACROSS, MOST = 72, 8, 400  # pixels of a face, faces in a row, and most faces that are shown
+
+
+class Sheet:
+    """Up to `MOST` faces of a folder that prepare.py wrote, evenly chosen.
+
+    A face that is thrown out is deleted: prepare.py, too, then leaves it out. The sheet can put it back.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        paths = [path for row in rows if "source" in row and (path := folder / row["file"]).is_file()]
+        self.paths = [paths[i * len(paths) // MOST] for i in range(MOST)] if len(paths) > MOST else paths
+        faces = list[np.ndarray]()
+        for path in self.paths:
+            tile = np.full((TILE, TILE, 3), 255, np.uint8)
+            with contextlib.suppress(Exception), Image.open(path, formats=FORMATS) as picture:  # it was changed since
+                picture.draft("RGB", (2 * TILE, 2 * TILE))
+                face = upright(picture).convert("RGB")
+                face.thumbnail((TILE, TILE))
+                tile[: face.height, : face.width] = np.asarray(face)
+            faces.append(tile)
+        self.faces = np.stack(faces)
+        self.thrown = dict[int, bytes]()  # by place, the file that was there
+
+    def click(self, x: int, y: int) -> None:
+        """Throw out the face at a place of the picture, in its pixels, or put it back."""
+        place = y // (TILE + images.GAP) * ACROSS + min(x // (TILE + images.GAP), ACROSS - 1)
+        if not 0 <= place < len(self.paths):
+            return
+        path = self.paths[place]
+        if content := self.thrown.pop(place, None):
+            with replacing(path) as temporary:
+                temporary.write_bytes(content)
+            return
+        with contextlib.suppress(FileNotFoundError):  # it was thrown out elsewhere
+            self.thrown[place] = path.read_bytes()
+            path.unlink()
+
+    def picture(self) -> np.ndarray:
+        """Return the faces in rows, those thrown out pale and crossed out, (H, W, 3) uint8."""
+        shown, cross = self.faces.copy(), np.eye(TILE, dtype=bool)
+        cross |= np.roll(cross, 1, 1) | cross[::-1]
+        for place in self.thrown:
+            shown[place] = 191 + shown[place] // 4
+            shown[place][cross] = (208, 44, 44)
+        return images.grid(shown, ACROSS)
