@@ -128,6 +128,17 @@ def upright(image: Image.Image) -> Image.Image:
     return image
 
 
+def tile(path: Path, size: int) -> np.ndarray:
+    """Return a picture within a white square (size, size, 3) uint8, which is empty if it cannot be read."""
+    square = np.full((size, size, 3), 255, np.uint8)
+    with contextlib.suppress(Exception), Image.open(path, formats=FORMATS) as image:
+        image.draft("RGB", (2 * size, 2 * size))
+        small = upright(image).convert("RGB")
+        small.thumbnail((size, size))
+        square[: small.height, : small.width] = np.asarray(small)
+    return square
+
+
 def orientation(image: Image.Image) -> int:
     """Return how a picture is to be turned, 1 to 8 as in EXIF; 1 is not at all, also if its EXIF is broken."""
     with contextlib.suppress(Exception):

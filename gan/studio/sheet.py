@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from gan import images
-from gan.data.pictures import FORMATS, upright
+from gan.data.pictures import tile
 from gan.files import replacing
 from gan.studio.programs import MANIFEST
 
@@ -25,16 +24,7 @@ class Sheet:
         rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         paths = [path for row in rows if "source" in row and (path := folder / row["file"]).is_file()]
         self.paths = [paths[i * len(paths) // MOST] for i in range(MOST)] if len(paths) > MOST else paths
-        faces = list[np.ndarray]()
-        for path in self.paths:
-            tile = np.full((TILE, TILE, 3), 255, np.uint8)
-            with contextlib.suppress(Exception), Image.open(path, formats=FORMATS) as picture:  # it was changed since
-                picture.draft("RGB", (2 * TILE, 2 * TILE))
-                face = upright(picture).convert("RGB")
-                face.thumbnail((TILE, TILE))
-                tile[: face.height, : face.width] = np.asarray(face)
-            faces.append(tile)
-        self.faces = np.stack(faces)
+        self.faces = np.stack([tile(path, TILE) for path in self.paths])
         self.thrown = dict[int, bytes]()  # by place, the file that was there
 
     def click(self, x: int, y: int) -> None:
