@@ -204,7 +204,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         shown = state.grids[place] if state.grids else None
         curves_now = state.images, state.diagnosis and state.diagnosis.text
         said = told(state) if name else text("There is no run yet: the first one shows here as it learns.")
-        watched = (name, shown, curves_now, said, why)
+        go_on = bool(name) and state.begun and not state.training, minutes_left(state)
+        watched = (name, shown, curves_now, said, why, go_on)
         before, now.watched = now.watched or (None,) * len(watched), watched
         picture, drawn = gr.skip(), gr.skip()
         if shown is not None and (name, shown) != before[:2]:
@@ -218,8 +219,10 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         can_stop, can_go_on = state.training and not state.stopping, bool(name) and not state.training
         able = [not why, can_stop, can_go_on, state.images > 0 or bool(state.grids)]
         buttons = [gr.update(interactive=one) for one in able]
-        rest = gr.update(visible=can_go_on and state.begun, value=minutes_left(state))
-        shows = [rest, gr.update(visible=len(state.grids) > 1)]
+        asks = gr.update(visible=go_on[0])
+        if (name, go_on) != (before[0], before[5]):  # else what is typed there stays
+            asks = gr.update(visible=go_on[0], value=go_on[1])
+        shows = [asks, gr.update(visible=len(state.grids) > 1)]
         chosen = gr.skip() if name == asked else gr.update(choices=names, value=name or None)  # it may be open
         # The note of a button stays.
         return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
