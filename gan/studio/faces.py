@@ -148,6 +148,8 @@ class Studio:
 
     def directions(self, sampler: Sampler, progress: Progress = lambda n: None) -> Directions:
         """Return the directions of a generator; see `knows`."""
+        if known := self.found.get(sampler.digest):
+            return known
         with self.finding:
             if sampler.digest not in self.found:
                 self.found[sampler.digest] = directions.of(sampler, progress, self.classifier)

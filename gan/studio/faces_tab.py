@@ -25,6 +25,7 @@ from gan.studio.parts import (
     place,
     said,
     see,
+    show_taken,
     slider,
     taking,
     whole_number,
@@ -174,7 +175,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     command = gr.Textbox(label=say("The same as a command"), elem_id="command", buttons=["copy"], interactive=False)
 
     changes = [*sliders, *colours]
-    chosen = [face, *ends, *changes, command]
+    chosen = [face, *ends, *changes, command, of_change]
     of_chosen = [*chosen, of_face]  # with what was said of the face before
     of_the_pins = [pins, hint, pinned, mix, film_it]
 
@@ -195,8 +196,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         shown = hang(now, faces)
         shown_command = studio.command(faces[0], *options)
         if anew or now.chosen is None:
-            return shown, *begun(now, faces[0])[:-2], shown_command, ""
-        return shown, *[gr.skip() for _ in chosen[:-1]], shown_command, gr.skip()
+            return shown, *begun(now, faces[0])[:-3], shown_command, "", ""
+        return shown, *[gr.skip() for _ in chosen[:-2]], shown_command, gr.skip(), gr.skip()
 
     def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: list[str]) -> tuple[Any, ...]:
         seed = min(seed + max(WALL, best), LAST_SEED)
@@ -204,6 +205,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
 
     def on_name(now: Session, name: str) -> tuple[Any, ...]:
         # What was chosen of another generator's classes goes.
+        if now.wall and now.wall[0].generator == name:
+            return (gr.skip(),)
         known = class_names(studio, name)
         return (gr.update(choices=[(in_words(one), one) for one in known], value=[], visible=bool(known)),)
 
@@ -214,7 +217,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         plain = [0 for _ in sliders] + [AS_IS for _ in colours]
         now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
         now.ends = ends_of is not None
-        return *large, *thumbs, *plain, studio.command(one, *(options or one.words)), ""
+        return *large, *thumbs, *plain, studio.command(one, *(options or one.words)), "", ""
 
     def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
         return begun(now, clicked(now.wall, event))
@@ -227,10 +230,10 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         shares = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
         wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
         change = Change(shares, wanted)
+        work = now.sliding
         if change and not studio.knows(one.sampler):
-            now.sliding.about = text("Getting to know this generator, once:")
-            now.sliding.total = SAMPLES
-        moved = studio.moved(one, change, now.sliding)
+            work.about, work.total = text("Getting to know this generator, once:"), SAMPLES
+        moved = studio.moved(one, change, work)
         said = one.words  # a face without a seed is saved with its changes, so its command needs none
         if one.seed is not None and change:
             known = one.sampler.classes.learned(wanted)
@@ -337,6 +340,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def names(now: Session) -> tuple[Any, ...]:
         return (gr.update(choices=studio.choices()),)
 
+    show_taken(seed)
     on, long, asked = answers.on, answers.long, [generator, seed, std, best, classes]
 
     def drawing(event: Any) -> Any:

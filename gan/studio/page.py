@@ -41,7 +41,7 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             with gr.Tab(say("Train"), id="train"):
                 train_tab.build(folder, answers, runs, studio, faces, tabs, opened.then)
             with gr.Tab(say("Send"), id="send"):
-                send_tab.build(studio, folder, answers, faces)
+                send_tab.build(studio, folder, answers, faces, opened.then)
     blocks.temp_file_sets = [blocks.upload_file_set]  # gradio cleans up uploads only; `files` and `place` do the others
     return blocks
 

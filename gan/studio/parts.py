@@ -63,9 +63,9 @@ class Work:
 
 @dataclasses.dataclass
 class Session:
-    """The state of an open page: its language, the wall and its columns, the chosen face, its edited version, the pins.
+    """The state of an open page.
 
-    Events of a page can overlap, so each handler sets only the fields it changes, and only at its end.
+    Events of a page can overlap, so each handler sets only the fields it changes, and results only at its end.
     """
 
     language: str = "en"
@@ -219,10 +219,14 @@ def slider(least: float, most: float, first: float, step: float, **more: Any) ->
 
 
 def whole_number(first: int, least: int, most: int, **more: Any) -> gr.Number:
-    """Create a field for a whole number that accepts any typed value, and shows what it took; see `within`."""
-    made = taking(gr.Number(first, precision=0, **more), lambda payload: int(within(payload, least, most, first)))
+    """Create a field for a whole number that accepts any typed value; see `within`."""
+    made = gr.Number(first, precision=0, **more)
+    return taking(made, lambda payload: int(within(payload, least, most, first)))
+
+
+def show_taken(made: gr.Number) -> None:
+    """Let a field show what its page took from it, once another one is typed in."""
     made.blur(lambda number: number, made, made, queue=False, show_progress="hidden", api_visibility="private")
-    return made
 
 
 def choice(of: Sequence[Any], made: Any) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,16 @@ class Runs:
         new = [name for name, program in self.started.items() if not (RUNS / name).is_dir()]
         return [*reversed(new), *sorted(found, key=lambda name: found[name], reverse=True)]
 
+    def learned_from(self, folder: str) -> list[str]:
+        """Return the names of the runs that have learned from the faces in a folder."""
+        found = list[str]()
+        for name in self.names():
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # it has only begun
+                config = json.loads((RUNS / name / "config.json").read_text(encoding="utf-8"))["config"]
+                if os.path.abspath(config["data_path"]) == os.path.abspath(folder):
+                    found.append(name)
+        return found
+
     def training(self) -> str:
         """Return the name of a run that is being trained, by the studio or by another program; empty if none is."""
         started = (name for name, program in self.started.items() if program.running)
@@ -202,7 +213,7 @@ class Runs:
         self._check()
         first = Path(folder).name
         if Path(folder).parent == DATA:  # as `prepared` has named it
-            first = first.rsplit("-", 1)[0]
+            first = re.sub(r"-[0-9a-f]{4}$", "", first)
         names = (first if n == 1 else f"{first}-{n}" for n in itertools.count(1))
         name = next(one for one in names if not (RUNS / one).exists() and one not in self.started)
         words = [f"--data_path={folder}", f"--budget={minutes}", f"--run={name}"]

@@ -60,8 +60,11 @@ GIFTS = {
 }
 
 
-def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
-    """Build the tab; `folder` receives the files. It follows the generator that is played with."""
+def build(studio: Studio, folder: Path, answers: Answers, faces: Faces, loaded: Any) -> None:
+    """Build the tab; `folder` receives the files. It follows the generator that is played with.
+
+    `loaded` is the event of a page that opens.
+    """
     say = words()
     gr.HTML(say("Choose a generator, and make a file of it to send or to keep."), elem_classes="lead", padding=False)
     which = gr.Dropdown(
@@ -106,4 +109,5 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces) -> None:
 
     answers.on(faces.generator.change, on_generator, [faces.generator], [which], of_which, show_progress="hidden")
     answers.on(which.change, on_which, [which], [buttons["film"]], of_which, show_progress="hidden")
-    answers.on(which.focus, names, [], [which], of_which, show_progress="hidden")
+    for event in (which.focus, loaded):
+        answers.on(event, names, [], [which], of_which, show_progress="hidden")

@@ -1,17 +1,17 @@
 """The faces to train on as one picture, on which a person clicks the bad ones to throw them out."""
 
-import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
 
+from config import ConfigError
 from gan import images
 from gan.data.pictures import tile
-from gan.files import replacing
+from gan.files import printable, replacing
 from gan.studio.programs import MANIFEST
 
-TILE, ACROSS, MOST = 72, 8, 400  # pixels of a face, faces in a row, and most faces that are shown
+TILE, ACROSS, MOST = 48, 8, 400  # pixels of a face, faces in a row, and most faces that are shown
 
 
 class Sheet:
@@ -23,23 +23,35 @@ class Sheet:
     def __init__(self, folder: Path) -> None:
         rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         paths = [path for row in rows if "source" in row and (path := folder / row["file"]).is_file()]
+        self.number = len(paths)  # of all faces that were there
         self.paths = [paths[i * len(paths) // MOST] for i in range(MOST)] if len(paths) > MOST else paths
         self.faces = np.stack([tile(path, TILE) for path in self.paths])
         self.thrown = dict[int, bytes]()  # by place, the file that was there
+        self.shown = ""  # the picture's file
 
     def click(self, x: int, y: int) -> None:
-        """Throw out the face at a place of the picture, in its pixels, or put it back."""
+        """Throw out the face at a place of the picture, in its pixels, or put it back.
+
+        Raises:
+            ConfigError: its file cannot be deleted or written.
+        """
         place = y // (TILE + images.GAP) * ACROSS + min(x // (TILE + images.GAP), ACROSS - 1)
         if not 0 <= place < len(self.paths):
             return
         path = self.paths[place]
-        if content := self.thrown.pop(place, None):
-            with replacing(path) as temporary:
-                temporary.write_bytes(content)
-            return
-        with contextlib.suppress(FileNotFoundError):  # it was thrown out elsewhere
-            self.thrown[place] = path.read_bytes()
-            path.unlink()
+        try:
+            if place in self.thrown:
+                with replacing(path) as temporary:
+                    temporary.write_bytes(self.thrown[place])
+                del self.thrown[place]
+            else:
+                content = path.read_bytes()
+                path.unlink()
+                self.thrown[place] = content
+        except OSError as error:
+            raise ConfigError(
+                "{} cannot be changed: {}; close programs that have it open", printable(str(path)), error.strerror
+            ) from error
 
     def picture(self) -> np.ndarray:
         """Return the faces in rows, those thrown out pale and crossed out, (H, W, 3) uint8."""

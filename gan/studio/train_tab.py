@@ -1,5 +1,6 @@
 """The tab to train a generator: pictures, minutes, start; and how the runs of this folder come along."""
 
+import contextlib
 import html
 import os
 import re
@@ -25,6 +26,7 @@ from gan.studio.parts import (
     place,
     said,
     see,
+    show_taken,
     slider,
     taking,
     whole_number,
@@ -139,7 +141,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             source = gathered(dropped, folder)
         elif path == str(SYNTHETIC):
             found = Found(path, 0)
-            return found, "", 3, False, gr.skip(), gr.skip(), note(text("synthetic faces, to try it"), "good")
+            return found, "", 3, False, *[gr.skip()] * 3, note(text("synthetic faces, to try it"), "good")
         elif path:
             source = Path(path).expanduser()
             key = os.path.realpath(source)
@@ -147,24 +149,40 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             raise ConfigError(text("name a folder, or drop pictures first"))
         found = prepared(source, kind == WHOLE, key, place(folder) / "said.txt", now.work)
         if found.faces < LEAST:
-            few = text("{:,} faces are good enough, and at least {} are needed; the report says what was left out")
-            return None, shown_report(found), *[gr.skip()] * 4, note(few.format(found.faces, LEAST), "bad")
+            few = text("{:,} faces are good enough, and at least {} are needed").format(found.faces, LEAST)
+            few += text("; the report says what was left out") if found.report else ""
+            return None, shown_report(found), *[gr.skip()] * 5, note(few, "bad")
         some = minutes_for(found.faces)
         told = text("{:,} faces are ready; {} minutes suit so many").format(found.faces, some)
         if found.left_out:
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
             told += text("; left out: {}").format(text(", ").join(parts))
         now.sheet = Sheet(Path(found.folder))
-        faces = files([now.sheet.picture()], folder)[0]
-        return found, shown_report(found), some, True, gr.update(visible=True), faces, note(told, "good")
+        number, all_of = len(now.sheet.paths), now.sheet.number
+        part = note(text("{:,} of {:,} faces are shown").format(number, all_of)) if number < all_of else ""
+        ready = found, shown_report(found), some, True
+        return *ready, gr.update(visible=True), sheet_of(now.sheet), part, note(told, "good")
 
     def on_throw(now: Session, found: Found | None, event: gr.SelectData) -> tuple[Any, ...]:
         if found is None or now.sheet is None:
             raise ConfigError(text("look at the pictures first"))
         now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
         number = len(now.sheet.thrown)
+        if found.faces - number < LEAST:
+            now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
+            raise ConfigError(text("at least {} faces are needed; take another one back first").format(LEAST))
         told = text("{:,} faces are left; {:,} thrown out").format(found.faces - number, number)
-        return files([now.sheet.picture()], folder)[0], note(told, "good")
+        if number and (learned := runs.learned_from(found.folder)):
+            told += text("; {} learned from all of them, and can go on only with all of them").format(learned[0])
+        return sheet_of(now.sheet), note(told, "good")
+
+    def sheet_of(made: Sheet) -> str:
+        """Return the file of a sheet's picture; the one before is deleted."""
+        old, made.shown = made.shown, files([made.picture()], folder)[0]
+        if old and old != made.shown:
+            with contextlib.suppress(OSError):
+                Path(old).unlink()
+        return made.shown
 
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
@@ -172,7 +190,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         name = runs.start(found.folder, minutes, init and found.folder != str(SYNTHETIC))
         now.watched = ()
         begun = text("the training has begun: {}").format(name)
-        return gr.update(choices=runs.names(), value=name), NEWEST, note(begun, "good")
+        return gr.update(choices=runs.names(), value=name), NEWEST, gr.update(visible=False), note(begun, "good")
 
     def on_stop(now: Session, name: str) -> tuple[Any, ...]:
         runs.stop(name)
@@ -227,19 +245,21 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         # The note of a button stays.
         return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
 
+    for field in (minutes, more):
+        show_taken(field)
     on, quiet = answers.on, {"show_progress": "hidden"}
-    made = [ready, report, minutes, init, throw, sheet]
+    made = [ready, report, minutes, init, throw, sheet, of_throw]
     on(given.input, on_given, [], [dropped], of_look, **quiet)
     on(dropped.upload, on_dropped, [dropped], [given], of_look, **quiet)
     for event in (given.change, dropped.change, kind.change):
         on(event, on_forget, [], [ready, report, throw], of_start, **quiet)
     looked = on(look.click, on_forget, [], [ready, report, throw], of_start, **quiet)
     looked = answers.long(looked.then, on_look, [given, dropped, kind], made, of_look, stop_look)
-    on(sheet.select, on_throw, [ready], [sheet], of_throw, **quiet)
-    stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
+    on(sheet.select, on_throw, [ready], [sheet], of_throw, trigger_mode="multiple", **watch)
+    stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     states = [run, why_not, how, start, stop, resume, play, more, when, grid, curves]
-    begun = on(start.click, on_start, [ready, minutes, init], [run, when], of_start)
+    begun = on(start.click, on_start, [ready, minutes, init], [run, when, throw], of_start)
     begun.then(None, js=see("#watch", "#said-start"))
     on(stop.click, on_stop, [run], [], of_run, **quiet)
     on(resume.click, on_resume, [run, more], [when], of_run, **quiet)

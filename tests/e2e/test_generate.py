@@ -375,7 +375,7 @@ def test_each_option_goes_with_something_and_each_thing_asked_for_is_a_function(
         (["--vary=0.3", "--seed=1-3"], "--vary: draws the neighbours of one face, not of 3"),
         (["--like=none.png"], "none.png: cannot be read as a picture"),
         (["--like=none.png", "--class=hair:red"], "--class has no effect with --like; leave it out"),
-        (["--mix=12 -"], "--mix: expected a sum of faces, such as '12 - 7 + 30'"),
+        (["--mix=12 -"], '--mix: expected a sum of faces, such as "12 - 7 + 30"'),
         (["--morph=3"], "--morph: expected 2 to 64 faces, by their seeds or PNG files, such as 3,17,42; got '3'"),
         (["--morph=3,17", "--gen_img=film.png"], "--gen_img: expected a film ending in .webp, .gif or .mp4"),
         (["--like=a.png", "--gen_std=0.5"], "--gen_std has no effect with --like; leave it out"),

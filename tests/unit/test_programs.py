@@ -90,7 +90,10 @@ def test_looking_at_a_run_keeps_nobody_from_training_it(run: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(("folder", "name"), [("data/blonde-12ab", "blonde"), ("elsewhere/my-faces", "my-faces")])
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("data/blonde-12ab", "blonde"), ("data/my-faces", "my-faces"), ("elsewhere/my-12ab", "my-12ab")],
+)
 def test_a_run_is_named_after_its_pictures(run: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str) -> None:
     monkeypatch.setattr(Runs, "_run", lambda runs, name, words: None)
     assert Runs().start(folder, 1, False) == name
