@@ -120,6 +120,16 @@ def gathered(paths: Sequence[Path], folder: Path) -> Path:
     return made
 
 
+def faces_in(folder: Path) -> list[Path]:
+    """Return the faces of a folder that prepare.py wrote, without those that were deleted; of others none."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        paths = [folder / row["file"] for row in rows if "source" in row]
+        whole = folder.resolve()  # a manifest of somebody else may name files that lie elsewhere
+        return [path for path in paths if path.is_file() and path.resolve().is_relative_to(whole)]
+    return []
+
+
 def prepared(source: Path, whole_pictures: bool, key: str, said: Path, progress: Progress) -> Found:
     """Make clean faces of pictures with prepare.py, in a folder of `data` that the same source always gets.
 
@@ -135,11 +145,8 @@ def prepared(source: Path, whole_pictures: bool, key: str, said: Path, progress:
     """
     if not source.exists():
         raise DataError(text("there is no {} on this machine; check the path").format(printable(str(source))))
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        rows = [row for row in json.loads((source / MANIFEST).read_text(encoding="utf-8")) if "source" in row]
-        there = sum((source / row["file"]).is_file() for row in rows)
-        if there:
-            return Found(str(source), there)
+    if there := faces_in(source):
+        return Found(str(source), len(there))
     name = f"{plain_name(source.stem)[:40] or 'pictures'}-{hashlib.sha256(key.encode()).hexdigest()[:4]}"
     out, report = DATA / name, DATA / f"{name}.html"
     words = [os.path.abspath(source), f"--out={out}", f"--report={report}", *(["--detect"] if whole_pictures else [])]

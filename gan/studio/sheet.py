@@ -1,6 +1,5 @@
 """The faces to train on as one picture, on which a person clicks the bad ones to throw them out."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from config import ConfigError
 from gan import images
 from gan.data.pictures import tile
 from gan.files import printable, replacing
-from gan.studio.programs import MANIFEST
+from gan.studio.programs import faces_in
 
 TILE, ACROSS, MOST = 48, 8, 400  # pixels of a face, faces in a row, and most faces that are shown
 
@@ -21,8 +20,7 @@ class Sheet:
     """
 
     def __init__(self, folder: Path) -> None:
-        rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        paths = [path for row in rows if "source" in row and (path := folder / row["file"]).is_file()]
+        paths = faces_in(folder)
         self.number = len(paths)  # of all faces that were there
         self.paths = [paths[i * len(paths) // MOST] for i in range(MOST)] if len(paths) > MOST else paths
         self.faces = np.stack([tile(path, TILE) for path in self.paths])

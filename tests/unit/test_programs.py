@@ -9,7 +9,7 @@ from PIL import Image
 
 from config import ConfigError, DataError
 from gan.data import synthetic
-from gan.studio.programs import Program, ProgramError, Runs, gathered, last_line, prepared
+from gan.studio.programs import MANIFEST, Program, ProgramError, Runs, faces_in, gathered, last_line, prepared
 from gan.training.session import is_training, run_lock, stop_signals
 
 
@@ -97,6 +97,19 @@ def test_looking_at_a_run_keeps_nobody_from_training_it(run: Path) -> None:
 def test_a_run_is_named_after_its_pictures(run: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str) -> None:
     monkeypatch.setattr(Runs, "_run", lambda runs, name, words: None)
     assert Runs().start(folder, 1, False) == name
+
+
+def test_a_manifest_of_somebody_else_leads_out_of_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "faces").mkdir()
+    for name in ("mine.png", "faces/a.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "faces/link.png").symlink_to(tmp_path / "mine.png")
+    names = ["a.png", "gone.png", "../mine.png", str(tmp_path / "mine.png"), "link.png"]
+    (tmp_path / "faces" / MANIFEST).write_text(json.dumps([{"file": name, "source": "x"} for name in names]))
+    assert [path.name for path in faces_in(tmp_path / "faces")] == ["a.png"]
+    for wrong in ("[1]", "{", '[{"source": 1}]', '[{"source": 1, "file": 2}]', "null"):
+        (tmp_path / "faces" / MANIFEST).write_text(wrong)
+        assert faces_in(tmp_path / "faces") == []
 
 
 def test_names_of_others_reach_no_folder(run: Path) -> None:

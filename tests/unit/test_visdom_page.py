@@ -417,20 +417,31 @@ def test_a_name_that_the_page_cannot_open_is_changed(server: Server, quick: None
     assert "verdict" in panes(server.port, page.env)  # its own page: its name is before no pane
 
 
-def test_a_server_with_many_environments_is_recognised() -> None:
+@contextlib.contextmanager
+def another_server(content: bytes, host: str = "127.0.0.1") -> Iterator[str]:
+    """A server of another program, which always answers the same; its address."""
+
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(100_000 * b"'run', " + b"<title>visdom</title>")
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    with HTTPServer(("127.0.0.1", 0), Answer) as other:
-        thread = threading.Thread(target=other.handle_request)
+    with HTTPServer((host, 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        assert visdom_page.is_visdom(f"http://127.0.0.1:{other.server_port}")
-        thread.join()
+        try:
+            yield f"http://{host}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_with_many_environments_is_recognised() -> None:
+    with another_server(100_000 * b"'run', " + b"<title>visdom</title>") as address:
+        assert visdom_page.is_visdom(address)
 
 
 def test_over_ssh_the_way_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,42 +478,20 @@ def test_a_far_server_that_is_silent_is_waited_for(quick: None) -> None:
 
 def test_a_port_that_another_program_has_is_passed_over(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visdom_assets, "page", lambda own: own)
-
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"something else")
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Other) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        page, told = visdom_page.open_page(f"localhost:{other.server_port}", "run", "run", {})
-        other.shutdown()
+    with another_server(b"something else") as address:
+        page, told = visdom_page.open_page(address.removeprefix("http://"), "run", "run", {})
 
     assert page is not None
     assert page.server is not None
-    assert page.port > other.server_port
+    assert page.port > visdom_page.port_of(address)
     assert f":{page.port}/" in told
     page.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is this machine on Linux alone")
 def test_a_far_server_that_wants_a_password_is_not_taken_for_silence() -> None:
-    class Login(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<title>log in</title>")
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with HTTPServer(("127.0.0.2", 0), Login) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.2:{other.server_port}"
+    with another_server(b"<title>log in</title>", "127.0.0.2") as address:
         page, told = visdom_page.open_page(address, "run", "run", {})
-        other.shutdown()
 
     assert page is None
     assert told.startswith(f"--vis: what answers at {address} is not visdom's page; it may want a password")
