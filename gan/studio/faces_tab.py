@@ -182,22 +182,36 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> Any:
         """Put faces on the wall, and return its new value; no face of it is marked."""
         shown = files(studio.large(faces), folder)
-        now.wall, now.columns = tuple(faces), columns
+        now.wall, now.columns, now.asked = tuple(faces), columns, None
         return gr.update(value=shown, selected_index=None)
 
     def on_draw(
         now: Session, name: str, seed: int, std: float, best: int, classes: list[str], anew: bool = True
     ) -> tuple[Any, ...]:
-        asked = ",".join(classes)[:200]
-        now.work.total = best if best > WALL else 0
-        faces = studio.wall(name, seed, WALL, std, best, asked, now.work)
+        only, nothing = ",".join(classes)[:200], [gr.skip() for _ in range(1 + len(of_chosen))]
+        asked = name, studio.sampler(name).digest, seed, std, best, only
+        if now.asked == asked:  # gradio also tells of a field that was left as it was
+            return (*nothing,)
+        now.asked, now.work.total = asked, best if best > WALL else 0
+        try:
+            faces = studio.wall(name, seed, WALL, std, best, only, now.work)
+        except Exception:
+            now.asked = None
+            raise
+        if now.asked != asked:  # meanwhile others were asked for
+            return (*nothing,)
         options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
         options += [f"--gen_search_num={best}"] if best > WALL else []
         shown = hang(now, faces)
+        now.asked = asked
         shown_command = studio.command(faces[0], *options)
         if anew or now.chosen is None:
             return shown, *begun(now, faces[0])[:-3], shown_command, "", ""
         return shown, *[gr.skip() for _ in chosen[:-2]], shown_command, gr.skip(), gr.skip()
+
+    def on_again(now: Session, *values: Any) -> tuple[Any, ...]:
+        now.asked = None
+        return on_draw(now, *values)
 
     def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: list[str]) -> tuple[Any, ...]:
         seed = min(seed + max(WALL, best), LAST_SEED)
@@ -343,8 +357,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     show_taken(seed)
     on, long, asked = answers.on, answers.long, [generator, seed, std, best, classes]
 
-    def drawing(event: Any) -> Any:
-        return long(event, on_draw, asked, [wall, *of_chosen], of_wall, stop_wall, **answers.quick)
+    def drawing(event: Any, work: Any = on_draw) -> Any:
+        return long(event, work, asked, [wall, *of_chosen], of_wall, stop_wall, **answers.quick)
 
     def choosing(event: Any) -> Any:
         return drawing(on(event, on_name, [generator], [classes], of_wall).then)
@@ -352,7 +366,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def last(event: Any) -> Any:
         return lambda *words, **more: event(*words, trigger_mode="always_last", **more)
 
-    for event in (draw.click, last(classes.change), last(std.release), last(best.input)):
+    drawing(draw.click, on_again)
+    for event in (last(classes.change), last(std.release), last(best.input)):
         drawing(event)
     for event in (generator.input, loaded):
         choosing(event)

@@ -71,6 +71,7 @@ class Session:
     language: str = "en"
     wall: tuple[Face, ...] = ()
     columns: int | None = None
+    asked: tuple[Any, ...] | None = None  # what was asked for the wall; None if it came otherwise
     chosen: Face | None = None
     moved: Face | None = None
     ends: bool = False  # whether the ends of the sliders are shown
@@ -138,7 +139,7 @@ def working(work: Callable[..., tuple[Any, ...]], outputs: int, of: str) -> Call
     @functools.wraps(work)
     def wrapped(now: Session, *values: Any, **more: Any) -> Iterator[tuple[Any, ...]]:
         answers: list[tuple[Any, ...]] = []
-        own = Work()
+        own, before = Work(), getattr(now, of)
         setattr(now, of, own)
         thread = threading.Thread(target=lambda: answers.append(answering(work, outputs)(now, *values, **more)))
         thread.start()
@@ -148,6 +149,8 @@ def working(work: Callable[..., tuple[Any, ...]], outputs: int, of: str) -> Call
         while thread.is_alive():
             yield *same, bar(own), *[gr.update(visible=True)] * button
             thread.join(OFTEN)
+        if getattr(now, of) is own:  # an earlier one that still goes on can be cancelled again
+            setattr(now, of, before)
         yield *answers[0], *[gr.update(visible=False)] * button
 
     return wrapped

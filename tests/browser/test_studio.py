@@ -310,6 +310,23 @@ def test_the_sliders_of_another_generator_show_their_ends_once_it_is_known(page:
     expect(page.locator("#make-film")).to_be_enabled()
 
 
+def test_a_field_that_is_left_as_it_was_changes_no_face(page: Page) -> None:
+    unfold(page, "which")
+    choose(page, 5)
+    changed(page, "#face", lambda: set_slider(page, "light", 1))
+    page.locator("#pin").click()
+    page.wait_for_function("document.querySelectorAll('#pins img').length == 1")
+    for field in ("generator", "classes", "best"):
+        page.locator(f"#{field} input").focus()
+        page.locator(f"#{field} input").press("Escape")
+        page.locator(f"#{field} input").blur()
+    page.wait_for_timeout(1500)  # enough for what it should not do
+    assert page.locator("#light input[type=range]").input_value() == "1"
+    assert "--seed=5" in command(page)
+    changed(page, "#wall", page.locator("#more").click)
+    changed(page, "#wall", page.locator("#draw").click)  # after others the same ones can be had again
+
+
 def test_no_file_that_a_page_may_be_reading_is_written_again(page: Page, browser: Browser, served: Served) -> None:
     inotify_simple = pytest.importorskip("inotify_simple", reason="it tells of writing on Linux alone")
     with inotify_simple.INotify() as watch:
