@@ -16,6 +16,7 @@ from gan.studio.faces import NAMES, Face, Studio, alike
 from gan.studio.parts import (
     OPEN,
     Answers,
+    CancelledError,
     Session,
     cancel,
     choice,
@@ -195,8 +196,9 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         now.asked, now.work.total = asked, best if best > WALL else 0
         try:
             faces = studio.wall(name, seed, WALL, std, best, only, now.work)
-        except Exception:
-            now.asked = None
+        except Exception as error:
+            if not isinstance(error, CancelledError):
+                now.asked = None
             raise
         if now.asked != asked:  # meanwhile others were asked for
             return (*nothing,)

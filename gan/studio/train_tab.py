@@ -126,8 +126,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     def on_forget(now: Session) -> tuple[Any, ...]:
         return None, "", gr.update(visible=False)
 
-    def on_given(now: Session) -> tuple[Any, ...]:
-        return (None,)  # the last that was given counts
+    def on_given(now: Session, given: str | None) -> tuple[Any, ...]:
+        return (None if given else gr.skip(),)  # the last that was given counts; gradio also tells of an empty field
 
     def on_dropped(now: Session, files: list[Path]) -> tuple[Any, ...]:
         size = sum(one.stat().st_size for one in files) / 1e6
@@ -249,7 +249,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         show_taken(field)
     on, quiet = answers.on, {"show_progress": "hidden"}
     made = [ready, report, minutes, init, throw, sheet, of_throw]
-    on(given.input, on_given, [], [dropped], of_look, **quiet)
+    on(given.input, on_given, [given], [dropped], of_look, **quiet)
     on(dropped.upload, on_dropped, [dropped], [given], of_look, **quiet)
     for event in (given.change, dropped.change, kind.change):
         on(event, on_forget, [], [ready, report, throw], of_start, **quiet)

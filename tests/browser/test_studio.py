@@ -544,6 +544,10 @@ def test_start_waits_for_a_look_at_the_pictures_that_were_given_last(
     expect(page.locator("#said-look .good")).to_have_text("2 files are here, 0.3 MB; now look at them")
     expect(folder).to_have_value("")
     expect(start).to_be_disabled()
+    folder.focus()
+    folder.blur()
+    page.wait_for_timeout(1000)
+    expect(page.locator("#dropped button[aria-label='Clear']")).to_have_count(1)  # none was given in their place
     page.locator("#look").click()
     expect(page.locator("#said-look .bad")).to_be_visible()
     expect(start).to_be_disabled()
