@@ -413,6 +413,20 @@ def test_long_work_is_cancelled(page: Page, tmp_path: Path) -> None:
     assert "--invert" not in command(page)
 
 
+def test_a_wall_that_is_cancelled_is_not_drawn_after_all(page: Page) -> None:
+    wall = page.locator("#wall img").first.get_attribute("src")
+    unfold(page, "which")
+    pick(page, "best", "512")
+    page.locator("#stop-wall").click()
+    expect(page.locator("#stop-wall")).to_be_hidden()
+    page.locator("#generator input").focus()
+    page.locator("#generator input").blur()
+    page.wait_for_timeout(1500)  # enough for what it should not do
+    expect(page.locator("#stop-wall")).to_be_hidden()
+    assert page.locator("#wall img").first.get_attribute("src") == wall
+    assert "--seed=0 --nogen 24" in command(page)
+
+
 def test_a_picture_of_this_generator_is_known_again(page: Page, tmp_path: Path) -> None:
     first = shown(page, "#wall")
     wall = saved(page, "#save-wall", tmp_path / "wall.png")
