@@ -6,14 +6,17 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
 from benchmarks.options import CONFIGS, options_page
 from benchmarks.options import PAGES as OPTIONS
 from gan.command_line import parse
 from gan.presets import suggested
 from gan.quality import whole_faces
+from gan.sharing import onnx_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix()[: -len(".zh.md")] for path in ROOT.glob("docs/*.zh.md"))
@@ -107,6 +110,25 @@ def test_the_commands_that_generate_run_as_written(
         assert result.returncode == 0, result.stderr
     assert (tmp_path / "result.png").exists()
     assert len(list((tmp_path / "faces-out").iterdir())) == 100
+
+
+@pytest.mark.slow
+def test_the_documents_lines_of_python_run_as_written(
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(onnx_file, "CHECKED", 1)  # for time
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    assert run_here("export.py", "--to=onnx").returncode == 0
+    found = [re.findall(r"```python\n(.+?)```", read(document), re.DOTALL) for document in DOCUMENTS]
+    blocks = set(itertools.chain(*found))
+    assert len(blocks) >= 3
+    for block in blocks:
+        space = dict[str, Any]()
+        exec(block, space)
+        assert len(space["faces"]) in (4, 16)
+    with Image.open("face.png") as face:
+        assert face.size == (96, 96)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
