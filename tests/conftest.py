@@ -79,6 +79,7 @@ def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         cwd: where it runs; by default the test's tmp_path.
         timeout: seconds after which it is killed and the test fails.
         env: variables to add or replace.
+        python: another interpreter.
     """
 
     def run(
@@ -87,10 +88,11 @@ def run_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         cwd: Path = tmp_path,
         timeout: float = 300,
         env: dict[str, str] | None = None,
+        python: str = sys.executable,
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return subprocess.run(
-            [sys.executable, str(ROOT / script), *map(str, words)],
+            [python, str(ROOT / script), *map(str, words)],
             cwd=cwd,
             env={**clean, "PYTHONIOENCODING": "utf-8", **(env or {})},
             stdin=subprocess.DEVNULL,

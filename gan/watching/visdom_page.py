@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import importlib.util
 import logging
 import os
@@ -94,7 +95,10 @@ class Page(Output):
         self.wake, self.closing = threading.Event(), False
         self.sent: dict[str, Any] = {}  # pictures and texts that the server has, by name of the pane
         self.lost = False
-        self.client: Any = None  # created by the thread, which imports visdom
+        with contextlib.suppress(Exception):  # the thread tries again, and says why it fails
+            # Imported by a thread while another is in warnings.catch_warnings(), it would show its warnings.
+            importlib.import_module("visdom")
+        self.client: Any = None  # created by the thread
         self.thread = threading.Thread(target=self._work, name="visdom page", daemon=True)
         self.thread.start()
 

@@ -348,6 +348,14 @@ def test_the_server_does_without_torch() -> None:
     subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=True)
 
 
+def test_visdom_is_imported_before_the_thread_starts() -> None:
+    """In the thread, beside another's warnings.catch_warnings, it showed the warnings of requests and urllib3."""
+    look = "import sys, threading; threading.Thread.start = lambda thread: None\n"
+    look += "from gan.watching.visdom_page import Page; Page('http://127.0.0.1:1', 'run', 'run', {})\n"
+    look += "assert 'visdom' in sys.modules"
+    subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=True)
+
+
 def test_pictures_that_nobody_fetched_are_replaced(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page(f"http://127.0.0.1:{free_port()}", "run", "run", {})
     for i in range(500):
