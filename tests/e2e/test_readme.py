@@ -144,6 +144,13 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 @pytest.mark.parametrize("page", IN_BOTH)
+def test_a_chinese_page_says_which_links_lead_to_english_ones(page: str) -> None:
+    for target, then in re.findall(r"\]\(([^):\s]+\.md)[^)]*\)(.{0,3})", read(f"{page}.zh.md")):
+        chinese = (ROOT / f"{page}.zh.md").parent / f"{target.removesuffix('.md').removesuffix('.zh')}.zh.md"
+        assert chinese.exists() or "英文" in then, target
+
+
+@pytest.mark.parametrize("page", IN_BOTH)
 def test_both_languages_have_the_same_headings_commands_tables_and_pictures(page: str) -> None:
     english, chinese = (read(f"{page}{language}.md") for language in ("", ".zh"))
     assert [level for level, _ in headings(english)] == [level for level, _ in headings(chinese)]
