@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
@@ -37,7 +38,9 @@ from gan.presets import suggested
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
+OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
 UNREAD = ("refused", "unreadable", "truncated")  # kinds of findings whose reason is told at once
+SAY = 3.0  # seconds from one word on how far it is to the next, where there is no progress bar
 LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that file managers put into any folder
 
 
@@ -72,7 +75,8 @@ def prepared(
     """Do the work of `main`; `file` is a temporary file for the pictures at 96x96 pixels."""
     candidates = list(refused)
     one = dataclasses.replace(config, sources=config.sources[:1])  # sent with each chunk; there may be many sources
-    for some, data in spread(cleaning.inspect, pictures, one, text("inspecting")):
+    at_once = CHUNK if config.detect is None else CHUNK // 8  # finding faces takes long
+    for some, data in spread(cleaning.inspect, pictures, one, text("inspecting"), at_once):
         candidates += some
         file.write(data)
     file.flush()
@@ -91,6 +95,7 @@ def prepared(
         "counts": {
             "pictures": len(pictures) + len(refused),
             "kept": kept,
+            "oblong": sum(max(face.size) > OBLONG * min(face.size) for face in candidates if not face.kind),
             "other_files": others,
         },
         "found": found,
@@ -223,11 +228,16 @@ def is_report(path: Path) -> bool:
         return False
 
 
-def spread(function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str) -> Iterator[T]:
-    """Run a function on chunks of pictures, in a process per core, with a progress bar. Yield its results in order."""
-    work = [(pictures[i : i + CHUNK], argument) for i in range(0, len(pictures), CHUNK)]
+def spread(
+    function: Callable[..., T], pictures: Sequence[Any], argument: object, what: str, size: int = CHUNK
+) -> Iterator[T]:
+    """Run a function on `size` pictures at a time, in a process per core, and say how far it is.
+
+    Yields its results in order.
+    """
+    work = [(pictures[i : i + size], argument) for i in range(0, len(pictures), size)]
     with contextlib.closing(in_processes(function, work, processors.number())) as done:
-        for _, result in zip(in_chunks(pictures, what, text(" pictures"), CHUNK), done, strict=True):
+        for _, result in zip(in_chunks(pictures, what, text(" pictures"), size), done, strict=True):
             yield result
 
 
@@ -367,12 +377,16 @@ def neighbour_distances(pixels: np.ndarray, rows: Sequence[int]) -> np.ndarray:
 
 
 def in_chunks(things: Sequence[T], what: str, unit: str, size: int = 256) -> Iterator[Sequence[T]]:
-    """Yield batches of `size` items, with a progress bar."""
+    """Yield batches of `size` items, with a progress bar, or a line now and then where nobody sees one."""
     with tqdm(desc=what, total=len(things), unit=unit, disable=None) as bar:
+        said = time.monotonic()
         for start in range(0, len(things), size):
             some = things[start : start + size]
             yield some
             bar.update(len(some))
+            if bar.disable and time.monotonic() - said > SAY:
+                said = time.monotonic()
+                log(f"{what}: {start + len(some):,} / {len(things):,}")
 
 
 def write_json(path: Path, content: object) -> None:
@@ -397,6 +411,8 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
         raise DataError("kept none of {:,} files; {} says why of each", result["counts"]["pictures"], config.report)
     if config.detect is None and not config.centre:
         whole = text("whole pictures were copied; if they are not cut-out faces yet: --detect, see docs/data.md")
+        if 2 * result["counts"]["oblong"] > kept:
+            whole = text("most of them are not square, so they are hardly cut-out faces: --detect, see docs/data.md")
         log(f"        {whole}")
     command = f"python train.py --data_path={printable(as_word(config.out))} {suggested(kept)}"
     log(text("train:   {}").format(command))

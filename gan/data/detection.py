@@ -70,14 +70,15 @@ def _of_anime() -> Path:
     try:
         if downloads.has(path, SHA256) or any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
             return path
+        path.parent.mkdir(parents=True, exist_ok=True)
         put = text("put it at {}").format(path)
     except OSError as error:
         put = text("make {} writable ({})").format(path, error.strerror or error)
     other = text("; the file at {} is another one (its SHA-256 should be {})").format(path, SHA256)
     was = other if path.is_file() else ""
     raise DataError(
-        "what anime faces look like is in a file that could not be fetched{}: download {} or {} and {}, or name "
-        "it: --detect=FILE{}",
+        "what anime faces look like is in a file that could not be fetched{}: go online and try again, or download "
+        "{} or {} and {}{}",
         was,
         ADDRESSES[0],
         ADDRESSES[1],

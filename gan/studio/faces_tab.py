@@ -21,8 +21,10 @@ from gan.studio.parts import (
     cancel,
     choice,
     files,
+    kept_by_browser,
     links,
     note,
+    own_work,
     place,
     said,
     see,
@@ -113,7 +115,6 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
                 reset = gr.Button(say("Reset"), elem_id="reset")
             of_face = said("face")
         with gr.Column(elem_id="controls", min_width=0):
-            of_change = said("change")
             sliders, ends = list[Any](), list[Any]()
             for one in SLIDERS:
                 with gr.Row(elem_classes="slide"):
@@ -130,6 +131,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
                 shown = [(say("as it is"), AS_IS), *((say(colour), colour) for colour in known[1:])]
                 of = gr.Radio(shown, value=AS_IS, label=say(NAMES[one][0]), elem_id=one, elem_classes="swatches")
                 colours.append(choice(known, of))
+            of_change = said("change")
             with gr.Column(elem_id="alike"):
                 near = slider(0.1, 1, 0.4, 0.1, label=say("How different"), elem_id="near", elem_classes="plain")
                 more = gr.Button(say("More like this"), elem_id="more")
@@ -175,16 +177,18 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             )  # fmt: skip
     command = gr.Textbox(label=say("The same as a command"), elem_id="command", buttons=["copy"], interactive=False)
 
+    last_one = kept_by_browser("generator")
+
     changes = [*sliders, *colours]
     chosen = [face, *ends, *changes, command, of_change]
     of_chosen = [*chosen, of_face]  # with what was said of the face before
     of_the_pins = [pins, hint, pinned, mix, film_it]
 
     def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> Any:
-        """Put faces on the wall, and return its new value; no face of it is marked."""
+        """Put faces on the wall, and return its new value; a face that was marked and is still there stays marked."""
         shown = files(studio.large(faces), folder)
-        now.wall, now.columns, now.asked = tuple(faces), columns, None
-        return gr.update(value=shown, selected_index=None)
+        now.wall, now.columns = tuple(faces), columns
+        return gr.update(value=shown, selected_index=-1)  # None would change nothing
 
     def on_draw(
         now: Session, name: str, seed: int, std: float, best: int, classes: list[str], anew: bool = True
@@ -193,19 +197,19 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         asked = name, studio.sampler(name).digest, seed, std, best, only
         if now.asked == asked:  # gradio also tells of a field that was left as it was
             return (*nothing,)
-        now.asked, now.work.total = asked, best if best > WALL else 0
+        work = own_work()
+        before, now.asked, work.total = now.wall, asked, best if best > WALL else 0
         try:
-            faces = studio.wall(name, seed, WALL, std, best, only, now.work)
+            faces = studio.wall(name, seed, WALL, std, best, only, work)
         except Exception as error:
             if not isinstance(error, CancelledError):
                 now.asked = None
             raise
-        if now.asked != asked:  # meanwhile others were asked for
+        if now.asked != asked or now.wall is not before:  # meanwhile others were asked for
             return (*nothing,)
         options = [f"--seed={seed}", f"--nogen {WALL}", *faces[0].drawn]
         options += [f"--gen_search_num={best}"] if best > WALL else []
         shown = hang(now, faces)
-        now.asked = asked
         shown_command = studio.command(faces[0], *options)
         if anew or now.chosen is None:
             return shown, *begun(now, faces[0])[:-3], shown_command, "", ""
@@ -218,6 +222,13 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def on_next(now: Session, name: str, seed: int, std: float, best: int, classes: list[str]) -> tuple[Any, ...]:
         seed = min(seed + max(WALL, best), LAST_SEED)
         return seed, *on_draw(now, name, seed, std, best, classes, anew=False)
+
+    def on_opened(now: Session, last: object) -> tuple[Any, ...]:
+        name = last if isinstance(last, str) and last in studio.names() and not studio.typed else first
+        return (gr.update(choices=studio.choices(), value=name),)
+
+    def on_generator(now: Session, name: str) -> tuple[Any, ...]:
+        return (name,)
 
     def on_name(now: Session, name: str) -> tuple[Any, ...]:
         # What was chosen of another generator's classes goes.
@@ -246,7 +257,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         shares = {of: share for of, share in zip(SLIDERS, values, strict=False) if share}
         wanted = {of: colour for of, colour in zip(LABELS, values[len(SLIDERS) :], strict=True) if colour != AS_IS}
         change = Change(shares, wanted)
-        work = now.sliding
+        work = own_work()
         if change and not studio.knows(one.sampler):
             work.about, work.total = text("Getting to know this generator, once:"), SAMPLES
         moved = studio.moved(one, change, work)
@@ -306,8 +317,9 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
 
     def on_film(now: Session, seconds: float, suffix: str) -> tuple[Any, ...]:
         path, points = place(folder) / f"morph{suffix}", now.pins
-        now.work.total = (morph.FINER + 1) * morph.frames_of(len(points), seconds)
-        options = studio.film(points, seconds, path, now.work)
+        work = own_work()
+        work.total = (morph.FINER + 1) * morph.frames_of(len(points), seconds)
+        options = studio.film(points, seconds, path, work)
         options += [] if suffix == FILMS[0] else [f"--gen_img={path.name}"]
         shown = gr.update(visible=False) if suffix == ".mp4" else gr.update(value=str(path), visible=True)
         return shown, studio.command(points[0], *options), links([path])
@@ -321,14 +333,15 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             raise ConfigError(text("there is no picture; drop one on the field above"))
         if Path(path).stat().st_size > LARGEST:
             raise ConfigError(text("the picture is larger than {} MB; give a smaller one").format(LARGEST >> 20))
-        now.work.total = inversion.TOTAL
+        work = own_work()
+        work.total = inversion.TOTAL
         faces, columns = studio.remembered(name, Path(path))
         if faces:
             options = ["--like=PICTURE"] if len(faces) == 1 else []
             told = text("of the picture's {} faces the first {} are on the wall").format(len(faces), MOST)
             more = note(told) if len(faces) > MOST else ""
             return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options), more
-        one, found = studio.inverted(name, Path(path), now.work)
+        one, found = studio.inverted(name, Path(path), work)
         told = text("pixels differ by {:.0f} of 255; of the nearest random face by {:.0f}")
         told = told.format(found.distance, found.random)
         return gr.skip(), *begun(now, one, "--invert=PICTURE"), note(told)  # the wall stays as it is
@@ -371,11 +384,11 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     drawing(draw.click, on_again)
     for event in (last(classes.change), last(std.release), last(best.input)):
         drawing(event)
-    for event in (generator.input, loaded):
-        choosing(event)
+    choosing(generator.input)
+    choosing(on(loaded, on_opened, [last_one], [generator], of_wall).then)
+    on(generator.change, on_generator, [generator], [last_one], of_wall, show_progress="hidden")
     long(further.click, on_next, asked, [seed, wall, *of_chosen], of_wall, stop_wall, **answers.quick)
-    for event in (generator.focus, loaded):
-        on(event, names, [], [generator], of_wall, show_progress="hidden")
+    on(generator.focus, names, [], [generator], of_wall, show_progress="hidden")
     on(wall.select, on_wall, [], chosen, of_face, show_progress_on=face)
     see_face = {"js": see("#face", "#said-pins")}
     on(pins.select, on_pins, [], of_chosen, of_pins, show_progress_on=face).then(None, **see_face)

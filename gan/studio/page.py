@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from gan import visitors
 from gan.studio import faces_tab, send_tab, train_tab
 from gan.studio.faces import Studio
-from gan.studio.parts import Answers, Session, words
+from gan.studio.parts import Answers, Session, kept_by_browser, words
 from gan.studio.programs import Runs
 
 STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
@@ -33,13 +33,14 @@ def build(studio: Studio, folder: Path) -> gr.Blocks:
             elem_classes="lead",
             padding=False,
         )
+        last = kept_by_browser("pictures")
         opened = blocks.load(on_load, session, None, queue=False, api_visibility="private")
         opened.then(None, js="() => { document.title = document.querySelector('#title').innerText }")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab(say("Faces"), id="faces"):
                 faces = faces_tab.build(studio, folder, answers, opened.then)
             with gr.Tab(say("Train"), id="train"):
-                train_tab.build(folder, answers, runs, studio, faces, tabs, opened.then)
+                train_tab.build(folder, answers, runs, studio, faces, tabs, opened.then, last)
             with gr.Tab(say("Send"), id="send"):
                 send_tab.build(studio, folder, answers, faces, opened.then)
     blocks.temp_file_sets = [blocks.upload_file_set]  # gradio cleans up uploads only; `files` and `place` do the others

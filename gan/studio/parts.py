@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import hashlib
@@ -61,6 +62,14 @@ class Work:
         return min(self.done / self.total, 1.0) if self.total else 0.0
 
 
+_OWN = contextvars.ContextVar[Work]("own")  # of the thread of a handler
+
+
+def own_work() -> Work:
+    """Return the work of the handler that calls this, to count its progress; see `Answers.long`."""
+    return _OWN.get(Work())
+
+
 @dataclasses.dataclass
 class Session:
     """The state of an open page.
@@ -71,13 +80,13 @@ class Session:
     language: str = "en"
     wall: tuple[Face, ...] = ()
     columns: int | None = None
-    asked: tuple[Any, ...] | None = None  # what was asked for the wall; None if it came otherwise
+    asked: tuple[Any, ...] | None = None  # what the wall's fields asked for last; other faces may hang there since
     chosen: Face | None = None
     moved: Face | None = None
     ends: bool = False  # whether the ends of the sliders are shown
     pins: tuple[Face, ...] = ()
-    work: Work = dataclasses.field(default_factory=Work)  # that a button cancels
-    sliding: Work = dataclasses.field(default_factory=Work)
+    works: list[Work] = dataclasses.field(default_factory=list)  # that go on, and that a button cancels
+    look: object | None = None  # the look at pictures whose answer is awaited
     sheet: Sheet | None = None  # of the faces that were looked at last
     watched: tuple[Any, ...] = ()  # what the Train tab shows, so that it is sent only when it changes
 
@@ -106,7 +115,7 @@ class Answers:
         self, event: Any, work: Any, inputs: Sequence[Any], outputs: Sequence[Any], note: Any, *cancel: Any, **more: Any
     ) -> Any:
         """Run long work at an event: the note shows its progress meanwhile; a button `cancel` ends it."""
-        handler, some = working(work, len(outputs), "work" if cancel else "sliding"), [self.session, *inputs]
+        handler, some = working(work, len(outputs), bool(cancel)), [self.session, *inputs]
         return event(handler, some, [*outputs, note, *cancel], show_progress="hidden", **{**self.slow, **more})
 
 
@@ -130,27 +139,32 @@ def answering(work: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..
     return wrapped
 
 
-def working(work: Callable[..., tuple[Any, ...]], outputs: int, of: str) -> Callable[..., Iterator[tuple[Any, ...]]]:
+def working(
+    work: Callable[..., tuple[Any, ...]], outputs: int, button: bool
+) -> Callable[..., Iterator[tuple[Any, ...]]]:
     """Wrap a handler of long work as `answering` does; its thread runs beside, and a bar shows how far it is.
 
-    `of` is the session's field for the `Work`; that of "work" has a button to cancel it.
+    `button` says whether there is one to cancel it.
     """
 
     @functools.wraps(work)
     def wrapped(now: Session, *values: Any, **more: Any) -> Iterator[tuple[Any, ...]]:
         answers: list[tuple[Any, ...]] = []
-        own, before = Work(), getattr(now, of)
-        setattr(now, of, own)
-        thread = threading.Thread(target=lambda: answers.append(answering(work, outputs)(now, *values, **more)))
+        own = Work()
+
+        def run() -> None:
+            _OWN.set(own)
+            answers.append(answering(work, outputs)(now, *values, **more))
+
+        thread = threading.Thread(target=run)
+        now.works += [own] * button
         thread.start()
         thread.join(SOON)
         same = [gr.skip() for _ in range(outputs)]
-        button = of == "work"
         while thread.is_alive():
             yield *same, bar(own), *[gr.update(visible=True)] * button
             thread.join(OFTEN)
-        if getattr(now, of) is own:  # an earlier one that still goes on can be cancelled again
-            setattr(now, of, before)
+        now.works[:] = [one for one in now.works if one is not own]
         yield *answers[0], *[gr.update(visible=False)] * button
 
     return wrapped
@@ -158,7 +172,8 @@ def working(work: Callable[..., tuple[Any, ...]], outputs: int, of: str) -> Call
 
 def cancel(now: Session) -> None:
     """Cancel the page's long work."""
-    now.work.cancelled = True
+    for work in now.works:
+        work.cancelled = True
 
 
 def wrong(error: Exception) -> str:
@@ -186,8 +201,10 @@ def see(target: str, told: str) -> str:
 
 
 def note(said: str, look: str = "") -> str:
-    """Return a note, in HTML."""
-    return f'<p class="{look}" role="status">{html.escape(said)}</p>' if said else ""
+    """Return a note, in HTML; addresses in it are links."""
+    link = r'<a href="\g<0>" target="_blank" rel="noreferrer">\g<0></a>'
+    shown = re.sub(r"https://[^\s<>&;，；]+", link, html.escape(said))
+    return f'<p class="{look}" role="status">{shown}</p>' if said else ""
 
 
 def bar(work: Work) -> str:
@@ -246,6 +263,11 @@ def taking(made: Any, take: Callable[[Any], Any]) -> Any:
     kind, own = type(made), {"preprocess": lambda _, payload: take(payload)}
     made.__class__ = abc.ABCMeta.__new__(type(kind), kind.__name__, (kind,), own)
     return made
+
+
+def kept_by_browser(name: str) -> gr.BrowserState:
+    """Create a state that the reader's browser keeps when the page is closed; whatever it holds may come back."""
+    return gr.BrowserState(None, storage_key=f"face-studio-{name}", secret="no secret")
 
 
 def said(label: str) -> gr.HTML:

@@ -102,6 +102,7 @@ class Found:
     folder: str
     faces: int
     left_out: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)  # gradio compares hashes
+    oblong: bool = False  # whether most pictures are not square, so that they are hardly cut-out faces
     report: str = ""
 
 
@@ -143,8 +144,11 @@ def prepared(source: Path, whole_pictures: bool, key: str, said: Path, progress:
     Raises:
         UserError: there are no faces, or something else is wrong.
     """
+    shown = printable(str(source))
     if not source.exists():
-        raise DataError(text("there is no {} on this machine; check the path").format(printable(str(source))))
+        raise DataError(text("there is no {} on this machine; check the path").format(shown))
+    if DATA.resolve().is_relative_to(source.resolve()):
+        raise DataError(text("this program itself lies in {}; give the folder with the pictures").format(shown))
     if there := faces_in(source):
         return Found(str(source), len(there))
     name = f"{plain_name(source.stem)[:40] or 'pictures'}-{hashlib.sha256(key.encode()).hexdigest()[:4]}"
@@ -155,7 +159,8 @@ def prepared(source: Path, whole_pictures: bool, key: str, said: Path, progress:
     result = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))
     kept = result["counts"]["kept"]
     left_out = {kind: number for kind, number in result["found"].items() if kind not in result["kept_kinds"]}
-    return Found(str(out), kept, left_out, report.read_text(encoding="utf-8"))
+    oblong = not whole_pictures and 2 * result["counts"]["oblong"] > kept
+    return Found(str(out), kept, left_out, oblong, report.read_text(encoding="utf-8"))
 
 
 @dataclasses.dataclass(frozen=True)

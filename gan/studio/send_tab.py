@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from gan.data.cleaning import plain_name
 from gan.files import as_word
 from gan.language import text
 from gan.studio.faces import RELEASED_NAME, Studio
 from gan.studio.faces_tab import Faces
-from gan.studio.parts import OPEN, Answers, Session, cancel, links, note, place, said, words
+from gan.studio.parts import OPEN, Answers, Session, cancel, links, note, own_work, place, said, words
 from gan.studio.programs import Program
 
 
@@ -52,7 +53,7 @@ GIFTS = {
     ),
     "film": Gift(
         "A film of the training",
-        "How the faces of a run came about, from the first ones to the last.",
+        "How the faces of a run of yours came about, from the first ones to the last.",
         "A few MB",
         "timelapse.webp",
         _film,
@@ -75,12 +76,14 @@ def build(studio: Studio, folder: Path, answers: Answers, faces: Faces, loaded: 
     def maker(gift: Gift) -> Callable[[Session, str], tuple[Any, ...]]:
         def on_make(now: Session, name: str) -> tuple[Any, ...]:
             path = studio.path(name)
-            out = place(folder) / gift.file
+            run = plain_name(name.rpartition("/")[0])
+            file = gift.file.replace("faces", run) if run else gift.file
+            out = place(folder) / file
             program, *options = gift.words(path, out)
-            Program(program, options, place(folder) / "said.txt").wait(now.work)
+            Program(program, options, place(folder) / "said.txt").wait(own_work())
             if out.is_dir():
                 out = Path(shutil.make_archive(str(out), "zip", out.parent, out.name))
-            shown = f"python {program} {' '.join(as_word(option) for option in gift.words(path, Path(gift.file))[1:])}"
+            shown = f"python {program} {' '.join(as_word(option) for option in gift.words(path, Path(file))[1:])}"
             return (links([out]) + note(f"{text('The same as a command')}: {shown}"),)
 
         return on_make

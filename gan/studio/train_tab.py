@@ -4,6 +4,8 @@ import contextlib
 import html
 import os
 import re
+import urllib.parse
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,17 @@ from gan.studio.parts import (
     cancel,
     files,
     note,
+    own_work,
     place,
     said,
     see,
-    show_taken,
     slider,
     taking,
-    whole_number,
     within,
     without_uploads,
     words,
 )
-from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, prepared
+from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, last_line, prepared
 from gan.studio.sheet import Sheet
 from gan.watching.curves import PANELS, Curves
 from gan.watching.monitor import duration
@@ -48,8 +49,21 @@ LEAST = TrainConfig().batch_size  # faces
 NEWEST = 100  # of the slider through the faces of a run
 
 
-def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Faces, tabs: gr.Tabs, loaded: Any) -> None:
-    """Build the tab. `folder` receives what it shows; `loaded` is the event of a page that opens."""
+def build(
+    folder: Path,
+    answers: Answers,
+    runs: Runs,
+    studio: Studio,
+    faces: Faces,
+    tabs: gr.Tabs,
+    loaded: Any,
+    last: gr.BrowserState,
+) -> None:
+    """Build the tab.
+
+    `folder` receives what it shows, `loaded` is the event of a page that opens, and `last` keeps what pictures were
+    looked at; it stands outside of the tab, which the page makes only when it is opened.
+    """
     say = words()
     with gr.Row(elem_id="training"):
         with gr.Column(elem_id="make", min_width=0):
@@ -81,7 +95,8 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
                 stop_look = gr.Button(say("Cancel"), visible=False, elem_id="stop-look", min_width=80)
             of_look = said("look")
             with gr.Row(equal_height=True):
-                minutes = whole_number(10, 1, LONGEST, label=say("Minutes"), elem_id="minutes", min_width=100)
+                minutes = gr.Number(10, precision=0, label=say("Minutes"), elem_id="minutes", min_width=100)
+                taking(minutes, asked_for)
                 init = gr.Checkbox(
                     True, label=say("Start from the released generator of anime faces"), elem_id="init", min_width=160
                 )
@@ -91,15 +106,16 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             report = gr.HTML("", elem_id="report", padding=False)
             with gr.Accordion(say("Throw out bad faces"), open=False, visible=False, elem_id="throw") as throw:
                 gr.HTML(say("Click a face to throw it out, and once more to take it back."), elem_classes="lead")
+                of_throw = said("throw")
                 sheet = gr.Image(
                     label=say("The faces"), elem_id="sheet", buttons=[], interactive=False, format="png",
                     show_label=False, container=False,
                 )  # fmt: skip
-                of_throw = said("throw")
         with gr.Column(elem_id="watch", min_width=0):
             run = gr.Dropdown(runs.names(), value=None, label=say("Run"), elem_id="run", allow_custom_value=True)
             how = gr.HTML("", elem_id="how", padding=False)
-            more = whole_number(10, 1, LONGEST, label=say("Minutes to go on"), elem_id="more-minutes", visible=False)
+            more = gr.Number(10, precision=0, label=say("Minutes to go on"), elem_id="more-minutes", visible=False)
+            taking(more, asked_for)
             with gr.Row(elem_classes="buttons"):
                 stop = gr.Button(say("Stop"), elem_id="stop", interactive=False)
                 resume = gr.Button(say("Go on"), elem_id="resume", interactive=False)
@@ -124,18 +140,34 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     timer = gr.Timer(EVERY)
 
     def on_forget(now: Session) -> tuple[Any, ...]:
+        now.look = None
         return None, "", gr.update(visible=False)
+
+    def on_kind(now: Session) -> tuple[Any, ...]:
+        return *on_forget(now), ""
+
+    def on_opened(now: Session, last: object) -> tuple[Any, ...]:
+        match last:
+            case [str(path), str(kind)] if kind in (CUT_OUT, WHOLE):
+                return path or None, kind
+        return gr.skip(), gr.skip()
+
+    def on_looked(now: Session, given: str | None, kind: str) -> tuple[Any, ...]:
+        return ([given or "", kind],)
 
     def on_given(now: Session, given: str | None) -> tuple[Any, ...]:
         return (None if given else gr.skip(),)  # the last that was given counts; gradio also tells of an empty field
 
     def on_dropped(now: Session, files: list[Path]) -> tuple[Any, ...]:
         size = sum(one.stat().st_size for one in files) / 1e6
-        here = text("{:,} files are here, {:.1f} MB; now look at them").format(len(files), size)
+        here = text("now look at them: {:,} files, {:.1f} MB").format(len(files), size)
         return None, note(here, "good")
 
     def on_look(now: Session, given: str | None, dropped: list[Path], kind: str) -> tuple[Any, ...]:
+        own = now.look = object()
         path = str(given or "")[:4000].strip().strip("\"'")
+        if path.startswith("file:"):  # as a file manager copies it
+            path = urllib.request.url2pathname(urllib.parse.urlsplit(path).path)
         if dropped:
             key = "\n".join(f"{one.name} {one.stat().st_size}" for one in dropped)
             source = gathered(dropped, folder)
@@ -147,13 +179,28 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             key = os.path.realpath(source)
         else:
             raise ConfigError(text("name a folder, or drop pictures first"))
-        found = prepared(source, kind == WHOLE, key, place(folder) / "said.txt", now.work)
+        said, work = place(folder) / "said.txt", own_work()
+
+        def watched(more: int) -> None:
+            work.about = last_line(said)
+            if far := re.search(r"([\d,]+) / ([\d,]+)$", work.about):
+                work.done, work.total = (int(number.replace(",", "")) for number in far.groups())
+            work(more)
+
+        found = prepared(source, kind == WHOLE, key, said, watched)
+        if now.look is not own:  # meanwhile something else was given
+            return *[gr.skip()] * 7, ""
         if found.faces < LEAST:
             few = text("{:,} faces are good enough, and at least {} are needed").format(found.faces, LEAST)
-            few += text("; the report says what was left out") if found.report else ""
+            few += text("; “What was found” says what was left out") if found.report else ""
             return None, shown_report(found), *[gr.skip()] * 5, note(few, "bad")
         some = minutes_for(found.faces)
         told = text("{:,} faces are ready; {} minutes suit so many").format(found.faces, some)
+        if found.oblong:
+            told = text(
+                "most of these {:,} pictures are not square, so they are hardly cut-out faces: if they are whole "
+                "pictures, choose that above, and look at them again"
+            ).format(found.faces)
         if found.left_out:
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
             told += text("; left out: {}").format(text(", ").join(parts))
@@ -161,7 +208,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         number, all_of = len(now.sheet.paths), now.sheet.number
         part = note(text("{:,} of {:,} faces are shown").format(number, all_of)) if number < all_of else ""
         ready = found, shown_report(found), some, True
-        return *ready, gr.update(visible=True), sheet_of(now.sheet), part, note(told, "good")
+        return *ready, gr.update(visible=True), sheet_of(now.sheet), part, note(told, "bad" if found.oblong else "good")
 
     def on_throw(now: Session, found: Found | None, event: gr.SelectData) -> tuple[Any, ...]:
         if found is None or now.sheet is None:
@@ -172,9 +219,10 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
             now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
             raise ConfigError(text("at least {} faces are needed; take another one back first").format(LEAST))
         told = text("{:,} faces are left; {:,} thrown out").format(found.faces - number, number)
+        left = note(text("{:,} faces are ready").format(found.faces - number), "good")
         if number and (learned := runs.learned_from(found.folder)):
             told += text("; {} learned from all of them, and can go on only with all of them").format(learned[0])
-        return sheet_of(now.sheet), note(told, "good")
+        return sheet_of(now.sheet), left, note(told, "good")
 
     def sheet_of(made: Sheet) -> str:
         """Return the file of a sheet's picture; the one before is deleted."""
@@ -187,6 +235,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
             raise ConfigError(text("look at the pictures first"))
+        check(minutes)
         name = runs.start(found.folder, minutes, init and found.folder != str(SYNTHETIC))
         now.watched = ()
         begun = text("the training has begun: {}").format(name)
@@ -198,6 +247,7 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
 
     def on_resume(now: Session, name: str, more: int) -> tuple[Any, ...]:
         state = runs.state(name)
+        check(more)
         runs.resume(name, None if state.left and more == minutes_left(state) else more)
         return (NEWEST,)
 
@@ -245,18 +295,19 @@ def build(folder: Path, answers: Answers, runs: Runs, studio: Studio, faces: Fac
         # The note of a button stays.
         return chosen, html.escape(why), said, *buttons, *shows, picture, drawn, gr.skip()
 
-    for field in (minutes, more):
-        show_taken(field)
     on, quiet = answers.on, {"show_progress": "hidden"}
     made = [ready, report, minutes, init, throw, sheet, of_throw]
     on(given.input, on_given, [given], [dropped], of_look, **quiet)
     on(dropped.upload, on_dropped, [dropped], [given], of_look, **quiet)
-    for event in (given.change, dropped.change, kind.change):
+    for event in (given.change, dropped.change):
         on(event, on_forget, [], [ready, report, throw], of_start, **quiet)
+    on(kind.change, on_kind, [], [ready, report, throw, of_look], of_start, **quiet)
     looked = on(look.click, on_forget, [], [ready, report, throw], of_start, **quiet)
     looked = answers.long(looked.then, on_look, [given, dropped, kind], made, of_look, stop_look)
+    on(look.click, on_looked, [given, kind], [last], of_start, **quiet)
+    on(loaded, on_opened, [last], [given, kind], of_look, **quiet)
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
-    on(sheet.select, on_throw, [ready], [sheet], of_throw, trigger_mode="multiple", **watch)
+    on(sheet.select, on_throw, [ready], [sheet, of_look], of_throw, trigger_mode="multiple", **watch)
     stop_look.click(cancel, answers.session, None, queue=False, api_visibility="private")
     states = [run, why_not, how, start, stop, resume, play, more, when, grid, curves]
     begun = on(start.click, on_start, [ready, minutes, init], [run, when, throw], of_start)
@@ -281,6 +332,17 @@ def places() -> list[str | tuple[str, str]]:
     """Return the folders of faces that prepare.py has written, and, with its name, the word for synthetic faces."""
     folders = [str(path.parent) for path in sorted(DATA.glob(f"*/{MANIFEST}"))]
     return [*folders, (text("synthetic faces, to try it"), str(SYNTHETIC))]
+
+
+def asked_for(payload: object) -> int:
+    """Return the minutes that a page asks for; 0 if they are none."""
+    return int(payload) if isinstance(payload, int | float) and 1 <= payload <= LONGEST else 0
+
+
+def check(minutes: int) -> None:
+    """Raise a ConfigError if there are no minutes."""
+    if not minutes:
+        raise ConfigError(text("give the minutes: a whole number from 1 to {:,}").format(LONGEST))
 
 
 def minutes_left(state: State) -> int:

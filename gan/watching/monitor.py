@@ -27,6 +27,7 @@ from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
 SIDE_SHARE = 0.03  # share of the time for measurements, which wait for it; previews get the rest, at least a third
+GRACE = 8.0  # seconds for previews besides, so that a slow machine, too, soon shows its first ones
 SPACED = 500  # previews are at least a 500th of the elapsed time apart, so that they do not fill a long run's folder
 ASLEEP_SECONDS, ASLEEP_TIMES = 60.0, 20  # work that takes this long, and so many times as long as usual, means sleep
 LOGIT_STEPS = 16  # number of steps in the histogram of the discriminator's logits
@@ -319,7 +320,7 @@ class Monitor:
         """Return whether previews stay within their share of the time and the last one is long enough ago."""
         now = time.perf_counter()
         share, previews = SIDE_SHARE * (now - self.opened), self.side_seconds - self.measuring_seconds
-        fits = self.side_seconds <= share or previews <= share / 3
+        fits = self.side_seconds <= share + GRACE or previews <= share / 3
         return fits and now - self.previewed >= (now - self.opened) / SPACED
 
     def measured(self, since: float) -> None:

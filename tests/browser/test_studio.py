@@ -327,6 +327,48 @@ def test_a_field_that_is_left_as_it_was_changes_no_face(page: Page) -> None:
     changed(page, "#wall", page.locator("#draw").click)  # after others the same ones can be had again
 
 
+def test_opening_the_fields_of_the_wall_leaves_other_faces_on_it(page: Page) -> None:
+    choose(page, 5)
+    changed(page, "#wall", page.locator("#more").click)
+    expect(page.locator("#wall .thumbnail-item").first).to_contain_class("selected")  # it hangs there now
+    expect(page.locator("#wall .selected")).to_have_count(1)
+    near = page.locator("#wall img").nth(3).get_attribute("src")
+    unfold(page, "which")
+    page.wait_for_timeout(2000)  # enough for what it should not do
+    assert page.locator("#wall img").nth(3).get_attribute("src") == near
+    assert "--vary=0.4" in command(page)
+
+
+def test_a_page_that_is_opened_again_has_its_generator_and_its_pictures(browser: Browser, address: str) -> None:
+    reader = browser.new_context()
+
+    def opened() -> Page:
+        page = reader.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.wait_for_function("document.querySelectorAll('#wall img').length == 24")
+        return page
+
+    page = opened()
+    pick(page, "generator", "mine")
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('checkpoints/mine')")
+    page.get_by_role("tab", name="Train").click()
+    page.get_by_role("radio", name="whole pictures").check()
+    page.locator("#folder input").fill("/nowhere/at all")
+    page.locator("#folder input").press("Enter")
+    page.locator("#look").click()
+    expect(page.locator("#said-look .bad")).to_contain_text("there is no /nowhere/at all")
+    page.close()
+    page = opened()
+    page.wait_for_function("document.querySelector('#command textarea').value.includes('checkpoints/mine')")
+    page.get_by_role("tab", name="Send").click()
+    expect(page.locator("#given input")).to_have_value("mine")
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#folder input")).to_have_value("/nowhere/at all")
+    expect(page.get_by_role("radio", name="whole pictures")).to_be_checked()
+    reader.close()
+
+
 def test_no_file_that_a_page_may_be_reading_is_written_again(page: Page, browser: Browser, served: Served) -> None:
     inotify_simple = pytest.importorskip("inotify_simple", reason="it tells of writing on Linux alone")
     with inotify_simple.INotify() as watch:
@@ -545,17 +587,24 @@ def test_start_waits_for_a_look_at_the_pictures_that_were_given_last(
         page.locator("#look").click()
         expect(start).to_be_enabled()
         expect(page.locator("#why-not")).to_have_text("")
+        expect(page.locator("#said-look p")).to_have_text("synthetic faces, to try it")
 
     expect(start).to_be_disabled()
     looked()
+    for typed in ("", "0", "-5", "1e9"):
+        page.locator("#minutes input").fill(typed)
+        start.click()
+        expect(page.locator("#said-start .bad")).to_have_text("give the minutes: a whole number from 1 to 10,080")
+        page.locator("#minutes input").fill("3")
     page.get_by_role("radio", name="whole pictures").check()  # they were looked at as faces
     expect(start).to_be_disabled()
+    expect(page.locator("#said-look p")).to_have_count(0)
     expect(page.locator("#why-not")).to_have_text("First let it look at the pictures.")
     looked()
     for name in "ab":
         (tmp_path / f"{name}.png").write_bytes(bytes(150_000))
     page.locator("#dropped input[type=file]").set_input_files([tmp_path / f"{name}.png" for name in "ab"])
-    expect(page.locator("#said-look .good")).to_have_text("2 files are here, 0.3 MB; now look at them")
+    expect(page.locator("#said-look .good")).to_have_text("now look at them: 2 files, 0.3 MB")
     expect(folder).to_have_value("")
     expect(start).to_be_disabled()
     folder.focus()
@@ -574,7 +623,7 @@ def test_bad_faces_are_thrown_out_with_a_click(
 ) -> None:
     make_faces(tmp_path / "forty", 40, 96)
     page.get_by_role("tab", name="Train").click()
-    page.locator("#folder input").fill(str(tmp_path / "forty"))
+    page.locator("#folder input").fill((tmp_path / "forty").as_uri())  # as a file manager copies it
     page.locator("#folder input").press("Enter")
     page.locator("#look").click()
     assert told(page, "look") == "40 faces are ready; 3 minutes suit so many"
@@ -584,6 +633,7 @@ def test_bad_faces_are_thrown_out_with_a_click(
     for place, said in ((20, "39 faces are left; 1 thrown out"), (20, "40 faces are left; 0 thrown out")):
         page.locator("#sheet img").click(position={"x": place, "y": place})
         expect(page.locator("#said-throw p")).to_have_text(said)
+        expect(page.locator("#said-look p")).to_have_text(f"{said[:2]} faces are ready")
         assert len(list((served.folder / "data").glob("forty-*/*"))) == int(said[:2]) + 1  # with the manifest
     shutil.rmtree(served.folder / "data")
 

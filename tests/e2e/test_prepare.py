@@ -117,7 +117,7 @@ def test_a_pile_becomes_clean_faces_and_stays_as_it_is(pile: Path, tmp_path: Pat
         "more.zip/../out.png": "refused",
         "more.zip/bomb.png": "refused",
     }
-    assert report["counts"] == {"pictures": 22, "kept": 8, "other_files": 1}
+    assert report["counts"] == {"pictures": 22, "kept": 8, "oblong": 0, "other_files": 1}
 
     out = tmp_path / "faces"
     written = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.name != "manifest.json"}
@@ -571,7 +571,7 @@ def test_in_the_folder_of_the_program_runs_are_no_faces_and_neither_is_what_a_ki
         done = run_here("prepare.py", ".", "--out=out", "--report=../report.html")
         assert done.returncode == 0, done.stderr
     counts = report_of(tmp_path.parent)["counts"]
-    assert counts == {"pictures": 5, "kept": 4, "other_files": 0}
+    assert counts == {"pictures": 5, "kept": 4, "oblong": 0, "other_files": 0}
     (copied,) = (tmp_path / "out").glob("*.gif")  # with all its frames
     assert copied.read_bytes() == (tmp_path / "a.gif").read_bytes()
     assert not list(tmp_path.glob(".out*"))
@@ -625,6 +625,20 @@ def test_stopped_and_called_again_it_ends_as_if_it_had_not_been(
     shutil.rmtree(tmp_path / "faces")
     assert run_here(*words).returncode == 0
     assert contents(tmp_path / "faces") == again
+
+
+def test_where_most_pictures_are_not_square_it_asks_for_detect_and_says_how_far_it_is(
+    tmp_path: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "SAY", -1.0)
+    (tmp_path / "whole").mkdir()
+    for i in range(5):
+        face = Image.fromarray(synthetic.draw(i)[0]).resize((96, 96 + 30 * (i > 1)))
+        face.save(tmp_path / f"whole/{i}.png")
+    said = run_here("prepare.py", "whole", "--out=out").stdout
+    assert "inspecting: 5 / 5\n" in said
+    assert "most of them are not square, so they are hardly cut-out faces: --detect" in said
+    assert json.loads((tmp_path / "report.json").read_text())["counts"]["oblong"] == 3
 
 
 def test_grey_pictures_among_their_like_are_kept(tmp_path: Path, run_here: Command) -> None:

@@ -162,6 +162,20 @@ def test_pictures_become_faces_in_a_folder_that_the_same_source_gets_again(
     assert (ready.folder, ready.faces) == (found.folder, 6)
     with pytest.raises(DataError, match=r"there is no .*nowhere on this machine"):
         prepared(tmp_path / "nowhere", False, "any", tmp_path / "said.txt", lambda n: None)
+    with pytest.raises(DataError, match="this program itself lies in"):
+        prepared(tmp_path, False, "any", tmp_path / "said.txt", lambda n: None)
+
+
+def test_pictures_that_are_not_square_are_hardly_faces_unless_these_were_cut_out_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = faces(tmp_path / "whole", 6)
+    assert not prepared(source, False, "one", tmp_path / "said.txt", lambda n: None).oblong
+    for path in source.iterdir():
+        with Image.open(path) as face:
+            face.resize((96, 120)).save(path)
+    assert prepared(source, False, "one", tmp_path / "said.txt", lambda n: None).oblong
 
 
 def test_dropped_files_of_one_name_are_all_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -290,6 +291,25 @@ def test_bad_faces_are_thrown_out_for_good_and_taken_back(
     sheet.click(5, 5)
     assert run_here(*clean).returncode == 0
     assert len(Sheet(tmp_path / "faces").paths) == 19
+
+
+def test_all_that_goes_on_is_cancelled() -> None:
+    pytest.importorskip("gradio")
+    from gan.studio import parts
+
+    def long(now: parts.Session) -> tuple[()]:
+        while True:
+            parts.own_work()(1)
+            time.sleep(0.01)
+
+    now, quick = parts.Session(), parts.working(lambda now: (), 0, button=True)
+    first, second = (parts.working(long, 0, button=True)(now) for _ in range(2))
+    for one in (first, second):
+        assert "bar" in next(one)[0]
+    assert len([*quick(now)]) == 1  # one that begins and ends meanwhile
+    parts.cancel(now)
+    assert ["cancelled" in [*one][-1][0] for one in (first, second)] == [True, True]
+    assert now.works == []
 
 
 def test_a_change_that_ends_late_does_not_undo_what_was_clicked_meanwhile(
