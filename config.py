@@ -284,7 +284,12 @@ class TrainConfig:
         ge=0.01,
         le=1,
     )
-    seed: int = option(0, "fixes all randomness of the run.", ge=0, le=2**53)
+    seed: int = option(
+        0,
+        "fixes all randomness: with --precision and --max_epoch given, a machine repeats a run to the bit.",
+        ge=0,
+        le=2**53,
+    )
     num_workers: int | None = option(
         None, "processes that decode the faces; by default one per core.", ge=1, le=1024, later=True
     )

@@ -53,7 +53,7 @@ class Threads:
                     "this run keeps its {} threads, on which its exact results depend, and is slow; to go on with "
                     "fewer: stop it, set OMP_NUM_THREADS=1, --resume"
                 ).format(self.number)
-            line = text("other programs keep {:.1f} of {} processors busy; {}")
+            line = text("other programs would keep {:.1f} processors busy, and there are {}; {}")
             log(line.format(self.demand, len(self.processors), therefore))
 
     def fix(self) -> None:

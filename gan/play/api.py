@@ -20,7 +20,7 @@ from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
 
 Face = int | str | Path | Tensor
-"""A face, given as a seed, as a PNG file with a recipe, or as a latent (1, nz)."""
+"""A face, given as a seed, as a PNG file with a recipe, or as a latent (nz,); a tensor (N, nz) is N faces."""
 
 
 class Generator:
@@ -60,23 +60,24 @@ class Generator:
         path = RELEASED if str(checkpoint) == "released" and not Path(checkpoint).exists() else Path(checkpoint)
         return cls(sampling.load(path, choose_device(gpu, log)))
 
-    def latents(self, faces: Sequence[Face], truncation: float = 1.0) -> Tensor:
+    def latents(self, faces: Sequence[Face] | Tensor, truncation: float = 1.0) -> Tensor:
         """Return the latents (N, nz) of faces, on the CPU; `truncation` applies only to faces given as seeds.
 
         Raises:
             ConfigError: there are no faces, a file has no recipe or one of another generator, or a latent has the
                 wrong shape.
         """
+        nz = self.sampler.model.nz
         found = [
-            face.detach().cpu().float() if isinstance(face, Tensor)
+            torch.atleast_2d(face.detach().cpu().float()) if isinstance(face, Tensor)
             else recipes.point(self.sampler, str(face), std=truncation)
             for face in faces
         ]  # fmt: skip
         if not found:
             raise ConfigError("expected at least one face, by its seed, a PNG file or its latent; got none")
         for one in found:
-            if one.shape != (1, self.sampler.model.nz):
-                raise ConfigError("expected a latent of shape (1, {}); got {}", self.sampler.model.nz, tuple(one.shape))
+            if one.ndim != 2 or one.shape[1] != nz:
+                raise ConfigError("expected latents of shape ({},) or (N, {}); got {}", nz, nz, tuple(one.shape))
         return torch.cat(found)
 
     def sample(
@@ -139,7 +140,7 @@ class Generator:
             raise ConfigError("--class=FROM..TO is for generate.py; name one class of a column")
         return Generator(self.sampler.of_classes(class_filter))
 
-    def draw(self, faces: Sequence[Face], enlarge: int = 1) -> list[Picture]:
+    def draw(self, faces: Sequence[Face] | Tensor, enlarge: int = 1) -> list[Picture]:
         """Generate the given faces: seeds, PNG files or latents.
 
         Args:
@@ -153,7 +154,7 @@ class Generator:
         """
         return self._pictures(self.latents(faces), enlarge)
 
-    def morph(self, faces: Sequence[Face], seconds: float | None = None, enlarge: int = 1) -> list[Picture]:
+    def morph(self, faces: Sequence[Face] | Tensor, seconds: float | None = None, enlarge: int = 1) -> list[Picture]:
         """Return the frames of a morph from face to face and back to the first, at an even pace.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from config import RELEASED, SYNTHETIC, ConfigError, TrainConfig
+from config import RELEASED, SYNTHETIC, ConfigError, TrainConfig, options_of
 from gan import latent
 from gan.command_line import log
 from gan.data.faces import Pack
@@ -124,9 +124,12 @@ def suited(
             log(text("the style differs from the released generator's; using higher learning rates"))
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
-        options = " ".join(f"--{name}={value}" for name, value in own.items())
-        line = text("{:,} faces are a small data set; the discriminator may memorise it; chosen: {}")
-        log(line.format(n, options))
+        line = text(
+            "{:,} faces are a small data set, which the discriminator may memorise: its first layers keep the weights "
+            "they have, and it sees the faces in more variations"
+        ).format(n)
+        rates = " ".join(f"--{name}={value}" for name, value in own.items() if name in options_of(TrainConfig))
+        log(line + (text("; chosen: {}").format(rates) if rates else ""))
     elif (anime or few) and usual and config.init is None and config.data_path != SYNTHETIC:
         options = "--init=released" if config.budget else suggested(n)
         if anime:

@@ -121,6 +121,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
                 locked.enter_context(session.run_lock(run.folder, new=True))
             if ranks.first:
                 run.write_config()
+            if ranks.first and setup.source is not None and not state.step:
+                log(text("beginning at its first step: nothing was saved later"))
             setup = None  # a checkpoint is as large as the networks
             yield Ready(run, state, batches, evaluator, probe, seconds, since)
 

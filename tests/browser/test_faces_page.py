@@ -127,7 +127,7 @@ def test_faces_become_crisp_as_pytorch_enlarges_them(released: tuple[Page, Sampl
     page, sampler = released
     page.wait_for_function("wall.every(one => one.crisp)", timeout=PATIENCE)
     assert page.evaluate("[...document.querySelectorAll('#wall canvas, #face')].every(one => one.width === 384)")
-    expected = list(enlarging.draw(sampler, sampler.latents(range(4)), 4))
+    expected = list(enlarging.draw(sampler, sampler.latents(range(4), 0.0, 0.8), 4))
     far = [np.abs(pixels_of(page, f"wall[{i}].face") - expected[i].astype(int)) for i in range(4)]
     assert np.mean(far) <= 3
     assert np.percentile(far, 99) <= 16
@@ -211,11 +211,11 @@ def test_classes_are_asked_for_or_drawn_as_often_as_faces_had_them(opened: Calla
         wanted = {column: code for column, code in enumerate(asked) if code}
         found = page.evaluate("([n, asked]) => [...Array(n).keys()].map(seed => codesOf(seed, asked))", [300, asked])
         assert found == sampler.classes.of_seeds(range(300), wanted).tolist()
-    before = drawn(page, 0)
+    before = drawn(page, 0, 0.8)
     page.locator("#classes select").first.select_option("red")
     page.wait_for_function("wall.length === WALL")
-    assert np.array_equal(pixels_of(page, "wall[0].face"), drawn(page, 0, asked=[2, 0]))
-    assert not np.array_equal(before, drawn(page, 0, asked=[2, 0]))
+    assert np.array_equal(pixels_of(page, "wall[0].face"), drawn(page, 0, 0.8, [2, 0]))
+    assert not np.array_equal(before, drawn(page, 0, 0.8, [2, 0]))
     page.close()
 
 
@@ -247,7 +247,7 @@ def test_its_parts_do_what_they_say(released: tuple[Page, Sampler], tmp_path: Pa
     assert download.value.suggested_filename == "face-00000005.png"
     download.value.save_as(tmp_path / "face.png")
     face = np.asarray(Image.open(tmp_path / "face.png").convert("RGB")).astype(int)
-    (expected,) = enlarging.draw(sampler, sampler.latents([5]), 4)
+    (expected,) = enlarging.draw(sampler, sampler.latents([5], 0.0, 0.8), 4)
     assert np.abs(face - expected).mean() <= 3
     page.locator("#morph").click()
     page.wait_for_function(

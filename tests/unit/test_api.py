@@ -71,6 +71,14 @@ def test_a_film_begins_with_its_first_face_and_an_own_picture_is_found(
     assert len(released.draw([found.latent])) == 1
 
 
+def test_latents_are_calculated_with(released: Generator) -> None:
+    both = released.latents([3, 4])
+    faces = [face.tobytes() for face in released.draw([3, both, both.mean(0), both[:1]])]
+    assert len(faces) == 5
+    assert faces[0] == faces[1] == faces[4]
+    assert released.draw(both)[1].tobytes() == faces[2]
+
+
 def test_what_makes_no_sense_is_said(released: Generator, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no class of hair is called 'plaid'"):
         released.sample(1, classes="hair:plaid")
@@ -78,7 +86,7 @@ def test_what_makes_no_sense_is_said(released: Generator, tmp_path: Path) -> Non
         released.sample(4, best_of=2)
     with pytest.raises(ConfigError, match="n of at least 1"):
         released.sample(0)
-    with pytest.raises(ConfigError, match=r"shape \(1, 100\)"):
+    with pytest.raises(ConfigError, match=r"shape \(100,\) or \(N, 100\)"):
         released.draw([torch.zeros(1, 7)])
     with pytest.raises(ConfigError, match="got none"):
         released.draw([])
