@@ -162,7 +162,7 @@ def test_pictures_become_faces_in_a_folder_that_the_same_source_gets_again(
     assert (ready.folder, ready.faces) == (found.folder, 6)
     with pytest.raises(DataError, match=r"there is no .*nowhere on this machine"):
         prepared(tmp_path / "nowhere", False, "any", tmp_path / "said.txt", lambda n: None)
-    with pytest.raises(DataError, match="this program itself lies in"):
+    with pytest.raises(DataError, match="the studio keeps its own files in"):
         prepared(tmp_path, False, "any", tmp_path / "said.txt", lambda n: None)
 
 
