@@ -47,7 +47,7 @@ $(STAMP) $(LIGHT): requirements.txt $(if $(BASE),,broken)
 	@rm -f .venv/.installed-* .venv/.light-*
 ifeq ($(LOCK),)
 	@$(PIP) "setuptools>=77.0.3,<81" wheel
-	@$(if $(TORCH),grep ^torch requirements.txt | $(PIP) -r /dev/stdin --index-url https://download.pytorch.org/whl/$(TORCH) || echo "That build could not be had; the usual one follows.")
+	@$(if $(TORCH),grep ^torch requirements.txt | $(PIP) -r /dev/stdin --index-url https://download.pytorch.org/whl/$(TORCH) 2>/dev/null || echo "That build could not be had; the usual one follows.")
 	@$(PIP) --no-build-isolation -r $(NEEDED)
 else
 	@awk '/^[^ ]/ { tool = /^(packaging|setuptools|wheel)==/ } tool' $(LOCK) | $(PIP) --no-deps --require-hashes -r /dev/stdin

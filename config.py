@@ -286,7 +286,7 @@ class TrainConfig:
     )
     seed: int = option(
         0,
-        "fixes all randomness: with --precision and --max_epoch given, a machine repeats a run to the bit.",
+        "fixes all randomness: with --precision and --max_epoch given, a CPU repeats a run to the bit.",
         ge=0,
         le=2**53,
     )

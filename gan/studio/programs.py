@@ -148,7 +148,8 @@ def prepared(source: Path, whole_pictures: bool, key: str, said: Path, progress:
     if not source.exists():
         raise DataError(text("there is no {} on this machine; check the path").format(shown))
     if DATA.resolve().is_relative_to(source.resolve()):
-        raise DataError(text("the studio keeps its own files in {}; give a folder that has the pictures alone").format(shown))
+        told = text("the studio keeps its own files in {}; give a folder that has the pictures alone")
+        raise DataError(told.format(shown))
     if there := faces_in(source):
         return Found(str(source), len(there))
     name = f"{plain_name(source.stem)[:40] or 'pictures'}-{hashlib.sha256(key.encode()).hexdigest()[:4]}"

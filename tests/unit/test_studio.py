@@ -18,7 +18,7 @@ from gan import checkpoint, images
 from gan.play import enlarging, recipes
 from gan.play.directions import Change
 from gan.studio.faces import KEPT, Face, Studio
-from gan.studio.programs import State
+from gan.studio.programs import Found, State
 from gan.studio.sheet import ACROSS, TILE, Sheet
 from gan.training import ema
 from gan.watching.health import Diagnosis, Kind
@@ -291,6 +291,42 @@ def test_bad_faces_are_thrown_out_for_good_and_taken_back(
     sheet.click(5, 5)
     assert run_here(*clean).returncode == 0
     assert len(Sheet(tmp_path / "faces").paths) == 19
+
+
+def test_a_note_has_links_and_no_other_html() -> None:
+    pytest.importorskip("gradio")
+    from gan.studio import parts
+
+    note = parts.note("get https://a.example/b_c or https://d.example/e; not <i> javascript:alert(1)")
+    assert note.count("<a ") == 2
+    assert '<a href="https://d.example/e" target' in note
+    assert "&lt;i&gt; javascript:alert(1)</p>" in note
+
+
+def test_the_answer_to_an_earlier_look_is_not_shown(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gradio")
+    from gan.studio import page, parts, train_tab
+
+    async def built() -> Any:
+        return page.build(studio, tmp_path)
+
+    blocks = asyncio.run(built())  # gradio leaves a loop of its own behind where none runs
+    on = {function.fn.__name__: function.fn for function in blocks.fns.values() if function.fn is not None}
+    now = parts.Session()
+
+    def slow(*words: Any) -> Found:
+        """Meanwhile something else is given."""
+        on["on_forget"](now)
+        return Found("data/faces", 3)
+
+    monkeypatch.setattr(train_tab, "prepared", slow)
+    *_, last = on["on_look"](now, str(tmp_path), [], "cut out")
+    assert "3 faces" not in str(last)
+    monkeypatch.setattr(train_tab, "prepared", lambda *words: Found("data/faces", 3))
+    *_, last = on["on_look"](now, str(tmp_path), [], "cut out")
+    assert "3 faces" in str(last)
 
 
 def test_all_that_goes_on_is_cancelled() -> None:
