@@ -1,11 +1,13 @@
 """The tab to play with a generator: a wall of faces, one of them large with its controls, and the pinned ones."""
 
 import dataclasses
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
+import numpy as np
 
 from config import LABELS, ConfigError
 from gan.data.cleaning_report import CHIPS
@@ -18,6 +20,7 @@ from gan.studio.parts import (
     Answers,
     CancelledError,
     Session,
+    address,
     cancel,
     choice,
     files,
@@ -67,7 +70,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     say, first = words(), studio.names()[0]
     still: dict[str, Any] = {"buttons": [], "interactive": False, "format": "png"}
     hung: dict[str, Any] = {**still, "allow_preview": False, "object_fit": "cover", "show_label": False}
-    small: dict[str, Any] = {**still, "show_label": False, "container": False, "elem_classes": "end", "height": 52}
+    small: dict[str, Any] = {"elem_classes": "end", "padding": False, "apply_default_css": False}
 
     gr.HTML(say("Click a face to play with it."), elem_classes="lead", padding=False)
     with gr.Row(elem_id="bar"):
@@ -118,13 +121,13 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             sliders, ends = list[Any](), list[Any]()
             for one in SLIDERS:
                 with gr.Row(elem_classes="slide"):
-                    ends.append(gr.Image(alt_text=cast(str, say(NAMES[one][0])), **small))
+                    ends.append(gr.HTML("", **small))
                     sliders.append(
                         slider(
                             -1, 1, 0, 0.1, label=say(NAMES[one][2]), elem_id=one, elem_classes="plain", min_width=100
                         )
                     )
-                    ends.append(gr.Image(alt_text=cast(str, say(NAMES[one][1])), **small))
+                    ends.append(gr.HTML("", **small))
             colours = list[Any]()
             for one in LABELS:
                 known = [AS_IS, *studio.colours[one]]
@@ -240,11 +243,19 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def begun(now: Session, one: Face, *options: str) -> tuple[Any, ...]:
         """Choose a face: reset the controls, and return the new values of the components in `of_chosen`."""
         large, ends_of = files(studio.large([one], quick=True), folder), studio.ends(one)
-        thumbs = [None for _ in ends] if ends_of is None else files(list(ends_of), folder)
+        thumbs = ["" for _ in ends] if ends_of is None else buttons(ends_of)
         plain = [0 for _ in sliders] + [AS_IS for _ in colours]
         now.chosen = now.moved = dataclasses.replace(one)  # another object, so that a slow `on_change` notices
         now.ends = ends_of is not None
         return *large, *thumbs, *plain, studio.command(one, *(options or one.words)), "", ""
+
+    def buttons(ends_of: np.ndarray) -> list[str]:
+        """Return buttons with the pictures at the ends of the sliders, in HTML."""
+        about = [text(name) for one in SLIDERS for name in NAMES[one][:2]]
+        return [
+            f'<button type="button"><img src="{address(Path(path))}" alt="{html.escape(name)}"/></button>'
+            for path, name in zip(files(list(ends_of), folder), about, strict=True)
+        ]
 
     def on_wall(now: Session, event: gr.SelectData) -> tuple[Any, ...]:
         return begun(now, clicked(now.wall, event))
@@ -271,7 +282,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             return gr.skip(), *thumbs, gr.skip()
         now.moved = moved
         if not now.ends and (ends_of := studio.ends(one)) is not None:  # they have just been found
-            thumbs, now.ends = files(list(ends_of), folder), True
+            thumbs, now.ends = buttons(ends_of), True
         return *shown, *thumbs, studio.command(one, *said)
 
     def on_end(place: int, share: float) -> Any:
@@ -397,7 +408,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     long(lambda *words, **more: gr.on(inputs, *words, **more), on_change, changes, out, of_change, **smooth)
     for i, end in enumerate(ends):
         moved = on_end(i // 2, (-1.0, 1.0)[i % 2])
-        long(end.select, moved, changes, [sliders[i // 2], *out], of_change, **smooth)
+        long(end.click, moved, changes, [sliders[i // 2], *out], of_change, **smooth)
     on(reset.click, on_reset, [], chosen, of_face, show_progress_on=face)
     on(pin.click, on_pin, [], of_the_pins, of_face, show_progress="hidden")
     on(unpin.click, on_unpin, [], [*of_the_pins, film], of_pins)

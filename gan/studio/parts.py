@@ -221,9 +221,13 @@ def links(paths: Sequence[Path], about: str = "") -> str:
     for path in paths:
         name, size = html.escape(path.name), path.stat().st_size
         shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-        address = f"gradio_api/file={urllib.parse.quote(str(path))}"
-        made.append(f'<a class="new" download="{name}" href="{address}">{name}</a> <small>{shown}</small>')
+        made.append(f'<a class="new" download="{name}" href="{address(path)}">{name}</a> <small>{shown}</small>')
     return f'<p class="good" role="status">{" ".join(made)}{f" {html.escape(about)}" if about else ""}</p>'
+
+
+def address(path: Path) -> str:
+    """Return where a page finds a file of gradio's folder."""
+    return f"gradio_api/file={urllib.parse.quote(str(path))}"
 
 
 def within(value: object, least: float, most: float, first: float) -> float:

@@ -1,4 +1,4 @@
-"""The faces to train on as one picture, on which a person clicks the bad ones to throw them out."""
+"""The faces to train on, of which a person clicks the bad ones to throw them out."""
 
 from pathlib import Path
 
@@ -23,18 +23,16 @@ class Sheet:
         paths = faces_in(folder)
         self.number = len(paths)  # of all faces that were there
         self.paths = [paths[i * len(paths) // MOST] for i in range(MOST)] if len(paths) > MOST else paths
-        self.faces = np.stack([tile(path, TILE) for path in self.paths])
         self.thrown = dict[int, bytes]()  # by place, the file that was there
-        self.shown = ""  # the picture's file
+        self.file = ""  # of its picture, once that is written
 
-    def click(self, x: int, y: int) -> None:
-        """Throw out the face at a place of the picture, in its pixels, or put it back.
+    def click(self, place: object) -> None:
+        """Throw out the face at a place, or put it back. The place comes from a page: what is none is left alone.
 
         Raises:
             ConfigError: its file cannot be deleted or written.
         """
-        place = y // (TILE + images.GAP) * ACROSS + min(x // (TILE + images.GAP), ACROSS - 1)
-        if not 0 <= place < len(self.paths):
+        if not isinstance(place, int) or not 0 <= place < len(self.paths):
             return
         path = self.paths[place]
         try:
@@ -52,10 +50,5 @@ class Sheet:
             ) from error
 
     def picture(self) -> np.ndarray:
-        """Return the faces in rows, those thrown out pale and crossed out, (H, W, 3) uint8."""
-        shown, cross = self.faces.copy(), np.eye(TILE, dtype=bool)
-        cross |= np.roll(cross, 1, 1) | cross[::-1]
-        for place in self.thrown:
-            shown[place] = 191 + shown[place] // 4
-            shown[place][cross] = (208, 44, 44)
-        return images.grid(shown, ACROSS)
+        """Return the faces in rows of `ACROSS`, without gaps, (H, W, 3) uint8."""
+        return images.grid(np.stack([tile(path, TILE) for path in self.paths]), ACROSS, gap=0)

@@ -1,6 +1,5 @@
 """The tab to train a generator: pictures, minutes, start; and how the runs of this folder come along."""
 
-import contextlib
 import html
 import os
 import re
@@ -22,6 +21,7 @@ from gan.studio.faces_tab import Faces
 from gan.studio.parts import (
     Answers,
     Session,
+    address,
     cancel,
     files,
     note,
@@ -36,7 +36,7 @@ from gan.studio.parts import (
     words,
 )
 from gan.studio.programs import DATA, MANIFEST, Found, Runs, State, gathered, last_line, prepared
-from gan.studio.sheet import Sheet
+from gan.studio.sheet import ACROSS, Sheet
 from gan.watching.curves import PANELS, Curves
 from gan.watching.monitor import duration
 from gan.watching.run_report import figure
@@ -46,6 +46,11 @@ LONGEST = 7 * 24 * 60  # minutes
 WATCHED = ("damage", "quality", "accuracy")  # panels that matter, of which the first two with curves are shown
 CUT_OUT, WHOLE = "cut out", "whole"
 LEAST = TrainConfig().batch_size  # faces
+# A picture that takes clicks loses those that come while it is drawn anew.
+CLICKED = """element.addEventListener('click', event => {
+    const face = event.target.closest('button')
+    if (face) trigger('select', {index: [...element.querySelectorAll('button')].indexOf(face), value: null})
+})"""
 NEWEST = 100  # of the slider through the faces of a run
 
 
@@ -107,10 +112,7 @@ def build(
             with gr.Accordion(say("Throw out bad faces"), open=False, visible=False, elem_id="throw") as throw:
                 gr.HTML(say("Click a face to throw it out, and once more to take it back."), elem_classes="lead")
                 of_throw = said("throw")
-                sheet = gr.Image(
-                    label=say("The faces"), elem_id="sheet", buttons=[], interactive=False, format="png",
-                    show_label=False, container=False,
-                )  # fmt: skip
+                sheet = gr.HTML("", elem_id="sheet", padding=False, apply_default_css=False, js_on_load=CLICKED)
         with gr.Column(elem_id="watch", min_width=0):
             run = gr.Dropdown(runs.names(), value=None, label=say("Run"), elem_id="run", allow_custom_value=True)
             how = gr.HTML("", elem_id="how", padding=False)
@@ -205,32 +207,25 @@ def build(
             parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
             told += text("; left out: {}").format(text(", ").join(parts))
         now.sheet = Sheet(Path(found.folder))
+        now.sheet.file = files([now.sheet.picture()], folder)[0]
         number, all_of = len(now.sheet.paths), now.sheet.number
         part = note(text("{:,} of {:,} faces are shown").format(number, all_of)) if number < all_of else ""
-        ready = found, shown_report(found), some, True
-        return *ready, gr.update(visible=True), sheet_of(now.sheet), part, note(told, "bad" if found.oblong else "good")
+        ready = found, shown_report(found), some, True, gr.update(visible=True)
+        return *ready, shown_sheet(now.sheet), part, note(told, "bad" if found.oblong else "good")
 
     def on_throw(now: Session, found: Found | None, event: gr.SelectData) -> tuple[Any, ...]:
         if found is None or now.sheet is None:
             raise ConfigError(text("look at the pictures first"))
-        now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
+        now.sheet.click(event.index)
         number = len(now.sheet.thrown)
         if found.faces - number < LEAST:
-            now.sheet.click(*event.index)  # pyright: ignore[reportArgumentType]
+            now.sheet.click(event.index)
             raise ConfigError(text("at least {} faces are needed; take another one back first").format(LEAST))
         told = text("{:,} faces are left; {:,} thrown out").format(found.faces - number, number)
         left = note(text("{:,} faces are ready").format(found.faces - number), "good")
         if number and (learned := runs.learned_from(found.folder)):
             told += text("; {} learned from all of them, and can go on only with all of them").format(learned[0])
-        return sheet_of(now.sheet), left, note(told, "good")
-
-    def sheet_of(made: Sheet) -> str:
-        """Return the file of a sheet's picture; the one before is deleted."""
-        old, made.shown = made.shown, files([made.picture()], folder)[0]
-        if old and old != made.shown:
-            with contextlib.suppress(OSError):
-                Path(old).unlink()
-        return made.shown
+        return shown_sheet(now.sheet), left, note(told, "good")
 
     def on_start(now: Session, found: Found | None, minutes: int, init: bool) -> tuple[Any, ...]:
         if found is None:
@@ -387,6 +382,17 @@ def shown_curves(curves: Curves) -> str:
     """Return the two curves that matter most, of those that have two points, in HTML."""
     panels = [PANELS[name] for name in WATCHED if curves.panel(PANELS[name])]
     return "".join(figure(panel, curves.panel(panel)) for panel in panels[:2])
+
+
+def shown_sheet(sheet: Sheet) -> str:
+    """Return the picture of a sheet with a button over each face, pressed where it is thrown out, in HTML."""
+    buttons = (
+        f'<button type="button" aria-label="{place + 1}" aria-pressed="{str(place in sheet.thrown).lower()}"></button>'
+        for place in range(len(sheet.paths))
+    )
+    style = f"grid-template-columns: repeat({ACROSS}, 1fr); background-image: url('{address(Path(sheet.file))}')"
+    about = html.escape(text("The faces"))
+    return f'<div role="group" aria-label="{about}" style="{style}">{"".join(buttons)}</div>'
 
 
 def shown_report(found: Found) -> str:
