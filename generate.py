@@ -261,6 +261,8 @@ def invert(config: GenerateConfig, sampler: Sampler, move: Mover) -> None:
     assert config.invert is not None
     with bar(text("searching"), total=inversion.TOTAL) as progress:
         found = Generator(sampler).invert(config.invert, progress.update)
+    if found.told:
+        print(found.told)
     line = text("pixels differ by {:.1f} of 255 from {}; those of the nearest of {:,} random faces by {:.1f}")
     print(line.format(found.distance, printable(str(config.invert)), inversion.RANDOM, found.random))
     write_latents(config, sampler, "invert", move(lambda of: found.latent))

@@ -38,7 +38,6 @@ from gan.presets import suggested
 
 T = TypeVar("T")
 MANIFEST = "manifest.json"  # in the folder of clean faces; lists the files that this program wrote and their sources
-OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
 UNREAD = ("refused", "unreadable", "truncated")  # kinds of findings whose reason is told at once
 SAY = 3.0  # seconds from one word on how far it is to the next, where there is no progress bar
 LITTER = ("._", ".DS_Store", "Thumbs.db", "desktop.ini")  # how files begin that file managers put into any folder
@@ -95,7 +94,7 @@ def prepared(
         "counts": {
             "pictures": len(pictures) + len(refused),
             "kept": kept,
-            "oblong": sum(max(face.size) > OBLONG * min(face.size) for face in candidates if not face.kind),
+            "oblong": sum(max(face.size) > detection.OBLONG * min(face.size) for face in candidates if not face.kind),
             "other_files": others,
         },
         "found": found,

@@ -104,7 +104,7 @@ class PrepareConfig:
         "doubtful ones stay empty.",
     )
     margin: float = option(
-        0.03,
+        detection.MARGIN,
         "margin on each side of a detected face, as a share of its size; by default as tight as the faces that the "
         "released generator knows.",
         ge=0,

@@ -32,6 +32,8 @@ PEOPLE = (
 TURNED = (-30, 30, -60, 60)  # degrees by which a picture is turned to find the faces that are tilted
 VOTES, TURNED_VOTES = 5, 8  # fewest of the cascade's overlapping hits that are a face
 MOST_TURNED = 2_800_000  # pixels of a turned picture with what is around it: a square of 1.5 million has so many
+MARGIN = 0.03  # with which crops are as tight as the faces that the released generator knows; measured
+OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
 SMALLEST = 0.6  # smallest faces that are looked for, as a share of the smallest ones wanted
 
 
@@ -143,6 +145,23 @@ def faces(image: Image.Image, file: Path, margin: float, least: int) -> list[Box
         left, top = round(x - length / 2), round(y - length / 2)
         boxes.append(Box(left, top, left + length, top + length, angle))
     return boxes
+
+
+def main_face(image: Image.Image, least: int) -> Image.Image | None:
+    """Cut the largest anime face out of an upright RGB picture.
+
+    Args:
+        image: the picture.
+        least: fewest pixels of the face's side.
+
+    Returns:
+        The face; None if there is none.
+
+    Raises:
+        ConfigError, DataError: faces cannot be looked for; see `cascade`.
+    """
+    boxes = faces(image, cascade(None), MARGIN, least)
+    return cut(image, max(boxes, key=lambda box: box.right - box.left)) if boxes else None
 
 
 def _hits(grey: np.ndarray, file: Path, least: float, votes: int) -> Iterator[tuple[float, float, float, int]]:

@@ -406,21 +406,6 @@ def _decode(root: Path, pictures: list[Picture], shape: Shape) -> tuple[bytes, l
     return b"".join(faces), [zlib.crc32(face) for face in faces], names, rejected
 
 
-def read(path: Path, image_size: int, channels: int = 3) -> np.ndarray:
-    """Read one picture in the same way as training faces: (S, S, C) uint8.
-
-    Raises:
-        DataError: the picture cannot be read.
-    """
-    pixels, *_, rejected = _decode(path.absolute().parent, [(path.name, "")], (image_size, image_size, channels))
-    if rejected:
-        name, why = rejected[0]
-        raise DataError(
-            "{}: cannot be read as a picture ({}); give another one", printable(str(path.parent / name)), why
-        )
-    return np.frombuffer(pixels, np.uint8).reshape(image_size, image_size, channels).copy()
-
-
 def of_picture(image: Image.Image, image_size: int, channels: int) -> np.ndarray:
     """Convert a Pillow image in the same way as training faces: (S, S, C) uint8."""
     shape = image_size, image_size, channels

@@ -25,6 +25,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
+from gan.files import printable
 from gan.language import text
 
 AVIF = "avif" in features.modules and features.check("avif")  # check() alone would warn in an older Pillow
@@ -126,6 +127,24 @@ def upright(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image
+
+
+def whole(path: Path) -> Image.Image:
+    """Return a picture, upright and in RGB.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(source(path, ""), formats=FORMATS) as image:
+                return upright(image).convert("RGB")
+        except Exception as error:
+            raise DataError(
+                "{}: cannot be read as a picture ({}); give another one", printable(str(path)), reason(error)
+            ) from error
 
 
 def tile(path: Path, size: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from config import RELEASED, ConfigError
+from config import RELEASED, ConfigError, UserError
 from gan import images
-from gan.data import faces as pictures
+from gan.data import detection, faces, pictures
 from gan.device import choose_device
 from gan.images import Picture
 from gan.play import enlarging, inversion, morph, recipes
 from gan.play.inversion import Found
 from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
+
+LOOK_AT = 2048  # pixels of a picture's longer side in which a face is looked for
 
 Face = int | str | Path | Tensor
 """A face, given as a seed, as a PNG file with a recipe, or as a latent (nz,); a tensor (N, nz) is N faces."""
@@ -173,21 +176,33 @@ class Generator:
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:
         """Find the generated face that is most similar to a picture (GAN inversion).
 
-        The picture is cropped to its centre square and resized to the generator's size.
+        Of a picture larger than the generator's, the largest anime face is cut out, if OpenCV is installed and finds
+        one (what anime faces look like is fetched once, as by `prepare.py --detect`); else the centre square is taken.
 
         Args:
             picture: an image file or a Pillow image.
             progress: called with the number of faces just generated, `inversion.TOTAL` in all.
 
         Returns:
-            The latent, which the other methods accept, the pixels, and the distance from the picture.
+            The latent, which the other methods accept, the pixels, the distance from the picture, and what of the
+            picture was taken.
 
         Raises:
             DataError: the file cannot be read.
         """
         size, channels = self.sampler.model.image_size, self.sampler.model.channels
         if isinstance(picture, str | Path):
-            face = pictures.read(Path(picture), size, channels)
+            image = pictures.whole(Path(picture))
         else:
-            face = pictures.of_picture(picture, size, channels)
-        return inversion.invert(self.sampler, face, progress)
+            image = pictures.upright(picture.copy()).convert("RGB")
+        image.thumbnail((LOOK_AT, LOOK_AT))
+        face, unsearched = None, ""
+        if max(image.size) > size:
+            try:
+                face = detection.main_face(image, size // 2)
+            except UserError as error:
+                unsearched = str(error)
+        oblong = max(image.size) > detection.OBLONG * min(image.size)
+        taken = "face" if face else "middle" if oblong else "whole"
+        found = inversion.invert(self.sampler, faces.of_picture(face or image, size, channels), progress)
+        return dataclasses.replace(found, taken=taken, unsearched=unsearched)

@@ -8,6 +8,7 @@ at full and at reduced resolution, and the feature maps of the program's encoder
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from gan import device, images
+from gan.language import text
 from gan.play.morph import distance
 from gan.quality import features
 from gan.quality.sampling import Sampler
@@ -31,12 +33,26 @@ class Found:
     """The result of an inversion: the latent (1, nz), its face (S, S, C) uint8, and two distances from the picture.
 
     `distance` is that of this face, `random` that of the nearest random face: root mean squares over pixels, 0 to 255.
+    `taken` is what was taken of the picture, and `unsearched` why no face was looked for, if none could be.
     """
 
     latent: Tensor
     face: np.ndarray
     distance: float
     random: float
+    taken: Literal["face", "middle", "whole"] = "whole"
+    unsearched: str = ""
+
+    @property
+    def told(self) -> str:
+        """What was taken of the picture, in words; empty if all of it."""
+        if self.taken == "face":
+            return text("the face was found in the picture and cut out")
+        if self.taken == "middle" and self.unsearched:
+            return text("the picture's middle was taken; to have the face cut out: {}").format(self.unsearched)
+        if self.taken == "middle":
+            return text("no face was found in the picture, so its middle was taken; cut the face out first if you can")
+        return ""
 
 
 class Likeness:

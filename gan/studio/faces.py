@@ -8,12 +8,13 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from config import RELEASED, RUNS, CheckpointError, ConfigError
+from config import RELEASED, RUNS, CheckpointError, ConfigError, UserError
 from gan import checkpoint, images
 from gan.files import as_word
 from gan.language import text as _
@@ -246,6 +247,19 @@ class Studio:
         names, options = named(faces, range(1, len(faces) + 1))
         return [f"--morph={','.join(names)}", f"--seconds={seconds:g}", *options]
 
+    def unpacked(self, kept: object) -> list[Face]:
+        """Return the faces of what `packed` gave; those are left out whose generator has changed or is gone."""
+        found = list[Face]()
+        for one in kept if isinstance(kept, list) else []:
+            with contextlib.suppress(UserError, IndexError, OverflowError, RuntimeError, TypeError, ValueError):
+                name, digest, latent, seed, std, classes = one
+                plays, z = playing(self.sampler(name)), torch.tensor(latent, dtype=torch.float32)
+                asked = {int(column): int(code) for column, code in classes}
+                face = Face(name, plays, z[None], None if seed is None else int(seed), float(std), asked)
+                if plays.digest == digest and z.shape == (plays.model.nz,) and z.isfinite().all() and face.words:
+                    found.append(face)
+        return found
+
     def remembered(self, name: str, path: Path) -> tuple[list[Face], int | None]:
         """Return the faces and the columns in a picture's recipe; no faces unless this generator made the picture."""
         sampler = self.sampler(name)
@@ -298,6 +312,14 @@ class Studio:
         other = [] if times == 1 else [f"--enlarge={times}"]
         other += ["--nogpu"] if self.device.type == "cpu" and torch.accelerator.is_available() else []
         return " ".join(["python generate.py", *of, *words, *other])
+
+
+def packed(faces: Sequence[Face]) -> list[Any]:
+    """Return faces as what can be written as JSON; `Studio.unpacked` returns them."""
+    return [
+        [one.generator, one.sampler.digest, one.latent[0].tolist(), one.seed, one.std, [*one.class_filter.items()]]
+        for one in faces
+    ]
 
 
 def playing(sampler: Sampler) -> Sampler:

@@ -14,7 +14,7 @@ from gan.data.cleaning_report import CHIPS
 from gan.language import text
 from gan.play import inversion, morph
 from gan.play.directions import SAMPLES, SLIDERS, Change
-from gan.studio.faces import NAMES, Face, Studio, alike
+from gan.studio.faces import NAMES, Face, Studio, alike, packed
 from gan.studio.parts import (
     OPEN,
     Answers,
@@ -180,12 +180,12 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             )  # fmt: skip
     command = gr.Textbox(label=say("The same as a command"), elem_id="command", buttons=["copy"], interactive=False)
 
-    last_one = kept_by_browser("generator")
+    last_one, last_pins = kept_by_browser("generator"), kept_by_browser("pins")
 
     changes = [*sliders, *colours]
     chosen = [face, *ends, *changes, command, of_change]
     of_chosen = [*chosen, of_face]  # with what was said of the face before
-    of_the_pins = [pins, hint, pinned, mix, film_it]
+    of_the_pins = [pins, hint, pinned, mix, film_it, last_pins]
 
     def hang(now: Session, faces: Sequence[Face], columns: int | None = None) -> Any:
         """Put faces on the wall, and return its new value; a face that was marked and is still there stays marked."""
@@ -310,7 +310,16 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         several = gr.update(interactive=len(now.pins) > 1)
         some = bool(now.pins)
         captioned = [(one, str(i)) for i, one in enumerate(shown, 1)]
-        return captioned, gr.update(visible=not some), gr.update(visible=some), several, several
+        shows = gr.update(visible=not some), gr.update(visible=some)
+        return captioned, *shows, several, several, packed(now.pins)
+
+    def on_pins_kept(now: Session, last: object) -> tuple[Any, ...]:
+        if now.pins or not isinstance(last, list) or not last:
+            return (*[gr.skip() for _ in of_the_pins],)
+        now.pins = tuple(studio.unpacked(last[:PINS]))
+        told = text("of the faces that were pinned, {} cannot be drawn again: their generator has changed or is gone")
+        lost = len(last) - len(now.pins)
+        return *of_pinned(now), note(told.format(lost)) if lost else ""
 
     def on_unpin(now: Session) -> tuple[Any, ...]:
         now.pins = ()
@@ -353,8 +362,8 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             more = note(told) if len(faces) > MOST else ""
             return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options), more
         one, found = studio.inverted(name, Path(path), work)
-        told = text("pixels differ by {:.0f} of 255; of the nearest random face by {:.0f}")
-        told = told.format(found.distance, found.random)
+        told = text("this face is the most like it: expect its colours and its pose, not the same person")
+        told = "; ".join(filter(None, (found.told, told)))
         return gr.skip(), *begun(now, one, "--invert=PICTURE"), note(told)  # the wall stays as it is
 
     def kept(faces: Sequence[Face], name: str, columns: int | None = None) -> Path:
@@ -397,6 +406,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
         drawing(event)
     choosing(generator.input)
     choosing(on(loaded, on_opened, [last_one], [generator], of_wall).then)
+    on(loaded, on_pins_kept, [last_pins], of_the_pins, of_pins, show_progress="hidden")
     on(generator.change, on_generator, [generator], [last_one], of_wall, show_progress="hidden")
     long(further.click, on_next, asked, [seed, wall, *of_chosen], of_wall, stop_wall, **answers.quick)
     on(generator.focus, names, [], [generator], of_wall, show_progress="hidden")

@@ -231,9 +231,12 @@ def build(
         if found is None:
             raise ConfigError(text("look at the pictures first"))
         check(minutes)
-        name = runs.start(found.folder, minutes, init and found.folder != str(SYNTHETIC))
+        init = init and found.folder != str(SYNTHETIC)
+        name = runs.start(found.folder, minutes, init)
         now.watched = ()
-        begun = text("the training has begun: {}").format(name)
+        begun, some = text("the training has begun: {}").format(name), minutes_for(found.faces)
+        if init and minutes < some:
+            begun += text("; in less than {} minutes the faces may end up worse than those it starts from").format(some)
         return gr.update(choices=runs.names(), value=name), NEWEST, gr.update(visible=False), note(begun, "good")
 
     def on_stop(now: Session, name: str) -> tuple[Any, ...]:

@@ -178,7 +178,8 @@ class Page(Output):
             self._curves(name, PANELS[name], curves)
         if spread is not None:
             self._histogram(*spread)
-        self._pane(options, f"<div style='columns: 3 18rem'>{options_table(self.options)}</div>", OPTIONS_LOOK)
+        style = "color: #222; padding: 6px 10px; columns: 3 18rem"
+        self._pane(options, f"<div style='{style}'>{options_table(self.options)}</div>", OPTIONS_LOOK)
         if self.closing:
             self.client.save([self.env])
 
@@ -242,7 +243,7 @@ def verdict_text(diagnosis: Diagnosis | None, ended: str = "") -> str:
     short, told = text("too early to say"), text("the training begins.")
     short, told = (diagnosis.short, diagnosis.text) if diagnosis else (short, told)
     return (
-        f"<div style='font: 14px/1.45 sans-serif; border-left: 5px solid {edge}; padding-left: 10px; "
+        f"<div style='font: 14px/1.45 sans-serif; color: #222; border-left: 5px solid {edge}; padding: 0 10px; "
         f"overflow-wrap: anywhere'>"
         f"{f'<p><b>{html.escape(ended)}</b></p>' if ended else ''}"
         f"<b>{html.escape(short)}</b><br>{html.escape(told)}</div>"

@@ -339,7 +339,9 @@ def test_opening_the_fields_of_the_wall_leaves_other_faces_on_it(page: Page) -> 
     assert "--vary=0.4" in command(page)
 
 
-def test_a_page_that_is_opened_again_has_its_generator_and_its_pictures(browser: Browser, address: str) -> None:
+def test_a_page_that_is_opened_again_has_its_generator_its_pins_and_its_pictures(
+    browser: Browser, address: str
+) -> None:
     reader = browser.new_context()
 
     def opened() -> Page:
@@ -352,6 +354,9 @@ def test_a_page_that_is_opened_again_has_its_generator_and_its_pictures(browser:
     page = opened()
     pick(page, "generator", "mine")
     page.wait_for_function("document.querySelector('#command textarea').value.includes('checkpoints/mine')")
+    choose(page, 3)
+    page.locator("#pin").click()
+    expect(page.locator("#said-face")).to_contain_text("pinned as number 1")
     page.get_by_role("tab", name="Train").click()
     page.get_by_role("radio", name="whole pictures").check()
     page.locator("#folder input").fill("/nowhere/at all")
@@ -361,6 +366,9 @@ def test_a_page_that_is_opened_again_has_its_generator_and_its_pictures(browser:
     page.close()
     page = opened()
     page.wait_for_function("document.querySelector('#command textarea').value.includes('checkpoints/mine')")
+    expect(page.locator("#pins img")).to_have_count(1)
+    changed(page, "#face", page.locator("#pins button:has(img)").first.click)
+    assert "--seed=3" in command(page)
     page.get_by_role("tab", name="Send").click()
     expect(page.locator("#given input")).to_have_value("mine")
     page.get_by_role("tab", name="Train").click()
@@ -1024,9 +1032,11 @@ def test_a_page_alone_trains_a_generator_and_neither_its_end_nor_the_studios_los
         page.locator("#look").click()
         expect(page.locator("#said-look .good")).to_have_text("40 faces are ready; 3 minutes suit so many")
         assert page.locator("#minutes input").input_value() == "3"
+        page.locator("#minutes input").fill("2")
         assert page.locator("#init input").is_checked()
         page.locator("#start").click()
-        assert told(page, "start") == "the training has begun: faces"
+        short = "in less than 3 minutes the faces may end up worse than those it starts from"
+        assert told(page, "start") == f"the training has begun: faces; {short}"
         how(page, "Training")
         expect(page.locator("#why-not")).to_contain_text("faces is being trained: stop it first")
         expect(page.locator("#start")).to_be_disabled()

@@ -28,7 +28,7 @@ from evaluate import EvaluateConfig
 from export import ExportConfig
 from gan import checkpoint, command_line
 from gan.classes import Classes
-from gan.data import cleaning, faces, labels, listing
+from gan.data import cleaning, faces, labels, listing, pictures
 from gan.data.cleaning import PrepareConfig
 from gan.data.pictures import in_processes
 from gan.play import recipes
@@ -144,7 +144,7 @@ def read_picture(data: bytes, folder: Path) -> None:
     faces._decode(folder, [("a.png", "")], (SIZE, SIZE, 3))
     read_by_prepare(folder)
     with contextlib.suppress(UserError):
-        faces.read(folder / "a.png", SIZE)
+        faces.of_picture(pictures.whole(folder / "a.png"), SIZE, 3)
 
 
 def read_by_prepare(folder: Path) -> None:

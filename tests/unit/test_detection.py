@@ -10,12 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageChops, ImageDraw
 
 from config import DataError
-from gan import downloads
+from gan import Generator, downloads
 from gan.data import detection
 from gan.data.detection import Box
+from gan.play import inversion
+from gan.play.inversion import Found
 
 pytest.importorskip("cv2")
 
@@ -60,6 +63,44 @@ def scene(*faces: tuple[int, int, int, int]) -> Image.Image:
         turned = face(side).rotate(tilt, Image.Resampling.BICUBIC, expand=True)
         picture.paste(turned, (x - turned.width // 2, y - turned.height // 2), turned)
     return picture
+
+
+def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[np.ndarray]()
+
+    def invert(sampler: object, picture: np.ndarray, progress: object) -> Found:
+        given.append(picture)
+        return Found(torch.zeros(1, 100), picture, 1.0, 2.0)
+
+    monkeypatch.setattr(inversion, "invert", invert)
+    generator = Generator.load("released")
+    whole = Image.new("RGB", (100, 100), "white")
+    whole.paste(face(100), mask=face(100))
+    scene((150, 120, 100, 0), (450, 330, 160, 0)).save(tmp_path / "two.png")
+
+    toy = cascade(tmp_path)
+    with monkeypatch.context() as change:
+        change.setattr(detection, "cascade", lambda given: toy)
+        found = generator.invert(tmp_path / "two.png")
+        as_read = generator.invert(Image.open(tmp_path / "two.png"))
+        small = generator.invert(whole.resize((96, 96)))
+        none = generator.invert(Image.new("RGB", (300, 200), "grey"))
+
+    assert [one.taken for one in (found, as_read, small, none)] == ["face", "face", "whole", "middle"]
+    assert np.array_equal(given[0], given[1])
+    assert np.abs(given[0].astype(int) - given[2]).mean() < 25
+    assert (given[3] == 128).all()
+    assert "cut out" in found.told
+    assert "middle" in none.told
+    assert not small.told
+
+    monkeypatch.setattr(downloads, "fetch", lambda *where: False)
+    monkeypatch.setattr(downloads, "has", lambda *where: False)
+    nothing = generator.invert(tmp_path / "two.png")
+    assert nothing.taken == "middle"
+    assert "could not be fetched" in nothing.told
 
 
 @pytest.mark.parametrize(("tilt", "angle"), [(0, 0), (10, 0), (30, -30), (-30, 30), (60, -60), (-60, 60)])

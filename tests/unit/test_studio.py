@@ -1,6 +1,7 @@
 """The studio without its page: generators at hand, and commands that say what is shown."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from config import RELEASED, CheckpointError, ConfigError, ModelConfig
 from gan import checkpoint
 from gan.play import enlarging, recipes
 from gan.play.directions import Change
-from gan.studio.faces import KEPT, Face, Studio
+from gan.studio.faces import KEPT, Face, Studio, packed
 from gan.studio.programs import Found, State
 from gan.studio.sheet import ACROSS, TILE, Sheet
 from gan.training import ema
@@ -191,6 +192,27 @@ def test_a_face_whose_checkpoint_was_deleted_can_still_be_played_with(studio: St
     Path("checkpoints/old/best.pt").unlink()
     assert studio.pixels(studio.neighbours(wall[0], 3, 0.4)).shape == (3, 32, 32, 3)
     assert studio.command(wall[0], "--seed=5").endswith("--checkpoint=checkpoints/old/best.pt --seed=5")
+
+
+def test_faces_that_a_browser_kept_come_back_with_their_seeds_and_classes_as_long_as_their_generator_stays(
+    studio: Studio, write_knowing: Callable[..., None]
+) -> None:
+    write_knowing(Path("checkpoints/new/latest.pt"))
+    (first,) = studio.wall("new/latest.pt", 5, 1, 0.8, 1, "hair:red")
+    changed = studio.neighbours(first, 2, 0.3)[1]
+    kept = json.loads(json.dumps(packed([first, changed])))
+
+    again = studio.unpacked(kept)
+
+    assert [one.words for one in again] == [first.words, ["--like=face.png"]]
+    assert np.array_equal(studio.pixels(again), studio.pixels([first, changed]))
+    for i, wrong in enumerate(["../secret", "?", [[1.0] * 3], "x", "x", [[99, 0]]]):
+        (left,) = studio.unpacked([[*kept[0][:i], wrong, *kept[0][i + 1 :]], kept[1]])
+        assert left.words == ["--like=face.png"]
+    for wrong in (None, "x", [None], [[]], [3], {"a": 1}, [[*kept[0][:2], [[1e999]], *kept[0][3:]]]):
+        assert studio.unpacked(wrong) == []
+    write(Path("checkpoints/new/latest.pt"), seed=1)
+    assert studio.unpacked(kept) == []
 
 
 def test_a_colour_that_is_no_class_is_a_direction(studio: Studio, write_knowing: Callable[..., None]) -> None:
