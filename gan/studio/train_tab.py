@@ -45,6 +45,11 @@ EVERY = 2.0  # seconds between looks at the chosen run
 LONGEST = 7 * 24 * 60  # minutes
 WATCHED = ("damage", "quality", "accuracy")  # panels that matter, of which the first two with curves are shown
 CUT_OUT, WHOLE = "cut out", "whole"
+LEFT_OUT = {
+    **{"small": "too small", "narrow": "too long and narrow", "truncated": "cut short", "faceless": "without a face"},
+    **{"near_duplicate": "nearly the same as another", "deleted": "thrown out before", "outlier": "unlike all others"},
+}
+"""What the page calls pictures that were left out, where the word that `prepare.py` uses says little."""
 LEAST = TrainConfig().batch_size  # faces
 # A picture that takes clicks loses those that come while it is drawn anew.
 CLICKED = """element.addEventListener('click', event => {
@@ -204,7 +209,7 @@ def build(
                 "pictures, choose that above, and look at them again"
             ).format(found.faces)
         if found.left_out:
-            parts = (f"{number:,} {text(one)}" for one, number in found.left_out.items())
+            parts = (f"{number:,} {text(LEFT_OUT.get(one, one))}" for one, number in found.left_out.items())
             told += text("; left out: {}").format(text(", ").join(parts))
         now.sheet = Sheet(Path(found.folder))
         now.sheet.file = files([now.sheet.picture()], folder)[0]
@@ -395,7 +400,8 @@ def shown_sheet(sheet: Sheet) -> str:
     )
     style = f"grid-template-columns: repeat({ACROSS}, 1fr); background-image: url('{address(Path(sheet.file))}')"
     about = html.escape(text("The faces"))
-    return f'<div role="group" aria-label="{about}" style="{style}">{"".join(buttons)}</div>'
+    empty = "<i></i>" * (-len(sheet.paths) % ACROSS)  # of the last row
+    return f'<div role="group" aria-label="{about}" style="{style}">{"".join(buttons)}{empty}</div>'
 
 
 def shown_report(found: Found) -> str:

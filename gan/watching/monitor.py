@@ -36,6 +36,7 @@ SAID_SECONDS = 60.0  # minimum interval between messages about a new diagnosis
 REFRESH_SECONDS = 2.0  # interval between refreshes of the live status line, whose rows may be minutes apart
 ROW_SECONDS = 20.0  # after these, a row does not wait for its last steps: on a slow machine 50 of them take minutes
 PREVIEW_SECONDS = 30.0  # after these, a preview does not wait for its step either
+SOON_SECONDS = 8.0  # and after these at the very start, when a grid changes most
 QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
@@ -314,7 +315,9 @@ class Monitor:
 
     def preview_overdue(self) -> bool:
         """Return whether the last preview was begun so long ago that one is due before its step."""
-        return self.config.plot_every > 0 and time.perf_counter() - self.previewed >= PREVIEW_SECONDS
+        now = time.perf_counter()
+        wait = min(max(SOON_SECONDS, (now - self.opened) / 2), PREVIEW_SECONDS)
+        return self.config.plot_every > 0 and now - self.previewed >= wait
 
     def may_preview(self) -> bool:
         """Return whether previews stay within their share of the time and the last one is long enough ago."""

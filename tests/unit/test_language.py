@@ -27,6 +27,7 @@ from gan.language import catalogue, lang, said, speaking, text
 from gan.presets import PLANS
 from gan.quality import evaluation
 from gan.studio.faces import NAMES
+from gan.studio.train_tab import LEFT_OUT
 from gan.watching import run_report
 from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE, histogram
 
@@ -181,6 +182,7 @@ def messages() -> set[str]:
     The errors' go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
+    found |= {*LEFT_OUT.values()}
     found |= {panel.title for panel in PANELS.values()} | {panel.unit for panel in PANELS.values()}
     labels = {label for panel in PANELS.values() for label in panel.columns.values()} | set(histogram(ONE, ONE)[1])
     found |= labels - {measure.label for measure in METRICS.values()}  # metrics have the same names everywhere
