@@ -31,6 +31,7 @@ from gan import checkpoint
 from gan.training.session import STOP, is_training, run_lock
 
 ROOT = Path(__file__).resolve().parents[2]
+WIDTH = int(os.environ.get("PAGE_WIDTH", 1280))  # of the page; 390 is a phone
 
 QUICK = f"""
 import runpy, sys
@@ -130,7 +131,7 @@ def address(served: Served) -> str:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page with faces on its wall; nothing may go wrong, and nothing leave the machine."""
-    page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    page = browser.new_page(viewport={"width": WIDTH, "height": 1400})
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
     page.on("requestfailed", lambda request: None if was_done(request) else wrong.append(request.url))
