@@ -72,6 +72,7 @@ demo: $(ENOUGH)
 	@echo "The released generator's faces: result.png. Those of the last three minutes:"
 	@echo "checkpoints/$(RUN)/result.png, a film of how they came about: timelapse.webp beside it, and"
 	@echo "what happened, with curves: checkpoints/$(RUN)/report.html"
+	@echo "All of this in the browser:  .venv/bin/python -m pip install -r requirements-extra.txt && .venv/bin/python app.py"
 	@echo "With drawn faces of your own, for ten minutes:  .venv/bin/python train.py --data_path=FOLDER --init=released --budget=10 --vis"
 
 # Small and narrow, so that three minutes on two cores show something; chosen by eye, docs/experiments.md.

@@ -388,7 +388,7 @@ def measure_classes(sampler: Sampler, real: RealFaces, seeds: range, samples: Sa
     if len(found) < len(vocabulary):
         left = [names[0] for names in vocabulary if names[0] not in [column.name for column in found]]
         few = text("{} for {}: needs two classes and {} labelled faces")
-        log(few.format(not_measured, ", ".join(left), classification.LEAST))
+        log(few.format(not_measured, text(", ").join(left), classification.LEAST))
 
 
 @dataclasses.dataclass

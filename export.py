@@ -16,7 +16,7 @@ from gan import hub
 from gan.command_line import command_line
 from gan.device import enough_memory
 from gan.files import as_word, printable, replacing
-from gan.language import speaking, text
+from gan.language import speaking, text, why
 from gan.play.api import Generator
 from gan.quality.sampling import Sampler
 from gan.sharing import onnx_file, web_page
@@ -104,7 +104,7 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
         if config.push is not None:
             print(text("uploaded to {}").format(hub.push(path, config.push)))
     except OSError as error:
-        raise ConfigError("could not write {}: {}; choose another --out", shown, error.strerror or error) from error
+        raise ConfigError("could not write {}: {}; choose another --out", shown, why(error)) from error
 
 
 def card(sampler: Sampler, checkpoint: Path) -> str:

@@ -33,7 +33,7 @@ from gan.data.faces import RESERVE
 from gan.data.labels import FILE
 from gan.data.pictures import CHUNK, in_processes
 from gan.files import as_word, printable, replacing_folder, tidy, write_text
-from gan.language import text
+from gan.language import text, why
 from gan.presets import suggested
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
     check(config)
     pictures, refused, others = cleaning.pictures_in(config.sources, config.out)
     if not pictures and not refused:
-        named = ", ".join(printable(str(path)) for path in config.sources)
+        named = text(", ").join(printable(str(path)) for path in config.sources)
         raise DataError("no pictures in {}; expected a folder, a zip or pictures", named)
     if config.detect is not None:
         cascade = detection.cascade(None if str(config.detect) == BARE else config.detect)
@@ -64,7 +64,7 @@ def main(config: PrepareConfig, typed: Mapping[str, Any]) -> None:
             "cannot write {}, or the temporary file beside it (28 KB a picture): {}; give another place: "
             "--report=FILE.html",
             printable(str(config.report)),
-            error.strerror or error,
+            why(error),
         ) from error
 
 
@@ -162,9 +162,7 @@ def check_own(folder: Path, called: Path) -> None:
     rows = rows_in(folder / MANIFEST)
 
     def unreadable(error: OSError) -> None:
-        raise DataError(
-            "--out={} cannot be read: {}; give another folder: --out=FOLDER", called, error.strerror
-        ) from error
+        raise DataError("--out={} cannot be read: {}; give another folder: --out=FOLDER", called, why(error)) from error
 
     for place, subfolders, files in os.walk(folder, onerror=unreadable):
         subfolders.sort()
@@ -328,7 +326,7 @@ def write_faces(
             "cannot write to {}: {}; it is as it was; make the folder above it writable and make room, then run "
             "the same command again; or give another folder: --out=FOLDER",
             config.out,
-            error.strerror or error,
+            why(error),
         ) from error
     return manifest, labels
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from config import IMAGE_SIZES, SIZES, CheckpointError
 from gan import checkpoint
-from gan.language import text
+from gan.language import text, why
 
 Weights = dict[str, Tensor]
 EXPECTED = "expected weights that the book's program saved, such as"
@@ -29,7 +29,7 @@ def read(path: Path, example: str) -> tuple[Weights, list[Tensor]]:
     try:
         content = checkpoint.unpickled(path, "cpu", f"{text(EXPECTED)} {example}")
     except OSError as error:
-        raise CheckpointError("{}: {}; {} {}", path, error.strerror or error, text(EXPECTED), example) from error
+        raise CheckpointError("{}: {}; {} {}", path, why(error), text(EXPECTED), example) from error
     if isinstance(content, dict) and content.get("program"):
         raise CheckpointError(
             "{}: a checkpoint of this program; give it with --checkpoint, or --init to train on", path

@@ -16,7 +16,7 @@ import torch
 from config import RUNS, CheckpointError
 from gan.device import out_of_memory
 from gan.files import regular, replacing
-from gan.language import text
+from gan.language import text, why
 
 FORMAT = 1  # version of the file's layout; increased when older programs can no longer read it
 PROGRAM = "animegan"
@@ -90,7 +90,7 @@ def _read(path: Path, device: torch.device | str, required: Sequence[str], inste
             "{}: no such checkpoint; expected a .pt file or the folder of a run{}", path, _perhaps(path)
         ) from error
     except OSError as error:
-        raise CheckpointError("{}: cannot be opened, {}; {}", path, error.strerror, instead) from error
+        raise CheckpointError("{}: cannot be opened, {}; {}", path, why(error), instead) from error
     if not isinstance(content, dict) or content.get("program") != PROGRAM or not isinstance(content.get("format"), int):
         raise CheckpointError("{}: not written by this program; expected a checkpoint of train.py{}", path, book)
     if content["format"] > FORMAT:

@@ -155,7 +155,8 @@ class Classes:
         """List the columns and their classes as text, with the number of faces of each class."""
         lines = []
         for column, (name, *classes) in enumerate(self.vocabulary):
-            shown = ", ".join(f"{printable(one)} {self.number(column, code):,}" for code, one in enumerate(classes, 1))
+            numbers = (f"{printable(one)} {self.number(column, code):,}" for code, one in enumerate(classes, 1))
+            shown = text(", ").join(numbers)
             unknown = self.number(column, 0)
             more = text("; not labelled {:,}").format(unknown) if unknown else ""
             lines.append(f"{printable(name)}: {shown}{more}")

@@ -249,7 +249,7 @@ def unusable(path: Path) -> str:
         regular(path)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
-            return str(error.strerror)
+            return language.why(error)
     return ""
 
 

@@ -137,11 +137,13 @@ def keep_memory() -> None:
 
 
 def describe(device: torch.device) -> str:
-    """Return the device in words, for people and for `config.json`."""
+    """Return the device in words."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)} (cuda)"
     if device.type == "cpu":
-        return f"CPU, {torch.get_num_threads()} threads, {platform.machine()}"
+        number = torch.get_num_threads()
+        told = text("CPU, 1 thread, {1}") if number == 1 else text("CPU, {} threads, {}")
+        return told.format(number, platform.machine())
     return device.type
 
 

@@ -13,6 +13,7 @@ import torch
 from config import CheckpointError, ConfigError, ModelConfig, needing
 from gan import downloads
 from gan.files import replacing
+from gan.language import why
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
@@ -70,7 +71,7 @@ def read(path: Path, on: torch.device) -> dict[str, Any]:
             content["classes"] = {name: torch.from_numpy(codes) for name, codes in coded.items()}
         content["ema"] = load_file(path, str(on))
     except OSError as error:
-        raise CheckpointError("{}: cannot be opened, {}", error.filename or path, error.strerror or error) from error
+        raise CheckpointError("{}: cannot be opened, {}", error.filename or path, why(error)) from error
     except (SafetensorError, ArithmeticError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             "{}: it or its {} is damaged or not of this program ({}); take another copy of the folder",

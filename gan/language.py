@@ -18,6 +18,26 @@ from pathlib import Path
 from config import UserError
 
 CATALOGUE = Path(__file__).with_name("locale") / "zh" / "LC_MESSAGES" / "animegan.po"
+REASONS = (
+    "No such file or directory",
+    "Permission denied",
+    "Operation not permitted",
+    "No space left on device",
+    "Disk quota exceeded",
+    "Read-only file system",
+    "Is a directory",
+    "Not a directory",
+    "File exists",
+    "File name too long",
+    "Too many levels of symbolic links",
+    "Too many open files",
+    "Input/output error",
+    "Invalid argument",
+    "Device or resource busy",
+    "Cannot allocate memory",
+    "File too large",
+)
+"""What systems say of files that cannot be used; those of other errors stay as they are."""
 _SPOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("spoken", default="")
 
 
@@ -53,9 +73,19 @@ def text(message: str) -> str:
 
 def said(error: UserError) -> str:
     """Return what an error says, in the language of `lang`, and likewise the errors among its values."""
-    message = text(error.message)
-    values = [said(value) if isinstance(value, UserError) else value for value in error.values]
+    message, values = text(error.message), list[object]()
+    for value in error.values:
+        if isinstance(value, UserError):
+            value = said(value)
+        elif isinstance(value, OSError) and value.strerror:
+            value = why(value) if value.filename is None else f"{why(value)}: {value.filename}"
+        values.append(value)
     return message.format(*values) if values else message
+
+
+def why(error: BaseException) -> str:
+    """Return the reason that the system gives for an error, in the language of `lang` if it is one of `REASONS`."""
+    return text(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
 def columns(letter: str) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from config import DataError, needing
-from gan.language import text
+from gan.language import text, why
 
 ANIME = "lbpcascade_animeface"  # of nagadomi; MIT
 SHA256 = "9376d30ac38db6bda2a68b88b3b76bbd7e6aa33af47f7f5c76bc88ca75f1ce30"
@@ -75,7 +75,7 @@ def _of_anime() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         put = text("put it at {}").format(path)
     except OSError as error:
-        put = text("make {} writable ({})").format(path, error.strerror or error)
+        put = text("make {} writable ({})").format(path, why(error))
     other = text("; the file at {} is another one (its SHA-256 should be {})").format(path, SHA256)
     was = other if path.is_file() else ""
     raise DataError(

@@ -29,7 +29,7 @@ from gan import processors
 from gan.data import listing, synthetic, torchvision_data
 from gan.data.pictures import CHUNK, FORMATS, in_processes, reason, source, square, upright
 from gan.files import as_word, folder_beside, printable, replacing_folder, tidy
-from gan.language import text
+from gan.language import text, why
 
 PACK_VERSION = 2
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
@@ -236,7 +236,7 @@ def _below(root: Path, every: bool = False) -> list[Listed]:
         raise DataError(
             "cannot read {}: {}; expected a readable folder; change its permissions or {}",
             root,
-            error.strerror,
+            why(error),
             text(GIVE),
         ) from error
     names = (names if every else listing.sifted(root, names)[0]) + [folder.name for folder in passed]
@@ -347,7 +347,7 @@ def _make_pack(
             "from another folder",
             data_path,
             folder.parent,
-            error.strerror or error,
+            why(error),
         ) from error
     finally:
         torchvision_data.open_dataset.cache_clear()

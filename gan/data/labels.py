@@ -108,7 +108,7 @@ def learned(
         small = sorted(name for name, size in sizes.items() if size < FEWEST)
         classes = sorted(sizes.keys() - set(small))
         if small:
-            shown = ", ".join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
+            shown = text(", ").join(f"{printable(name)} ({sizes[name]})" for name in small[:5])
             shown = shown if len(small) <= 5 else text("{} and {} more").format(shown, len(small) - 5)
             few = text("{}: {}: fewer than {} faces each, too few for a class; they count as unlabelled")
             log(few.format(column, shown, FEWEST))
@@ -119,7 +119,7 @@ def learned(
         vocabulary.append((column, *classes))
         codes.append(np.array([numbers.get(value, 0) for value in values], np.int64))
         of = text("{:,} of {:,} faces have one").format(sum(sizes[name] for name in classes), len(training))
-        shown = ", ".join(map(printable, classes[:20])) + (", ..." if len(classes) > 20 else "")
+        shown = text(", ").join([*map(printable, classes[:20]), *(["..."] if len(classes) > 20 else [])])
         line = text("learning {} classes of {} ({}): {}; without: --noclasses")
         log(line.format(len(classes), printable(column), of, shown))
     if vocabulary:

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 from config import RUNS
 from gan.data.pictures import LARGEST_MEMBER, SUFFIXES, is_visible, opens, reason, repaired, source
 from gan.files import printable
-from gan.language import text
+from gan.language import text, why
 
 # What may hold faces and is not read, by the ends of names, and what to do about it.
 UNREAD = {
@@ -117,7 +117,7 @@ def why_closed(error: OSError) -> str:
     """Return why a source cannot be opened, in words that go on after its name."""
     if isinstance(error, FileNotFoundError):
         return text("does not exist")
-    return text("cannot be read: {}").format(error.strerror)
+    return text("cannot be read: {}").format(why(error))
 
 
 def is_picture(name: str, opened: Callable[[], Path | IO[bytes]]) -> bool:
@@ -150,15 +150,15 @@ def sifted(root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
 def told(passed: Iterable[tuple[str, str]]) -> str:
     """Tell what was not read, from names and reasons: of the three most frequent reasons a name, and their number."""
     by_reason = dict[str, list[str]]()
-    for name, why in passed:
-        by_reason.setdefault(why, []).append(printable(name))
+    for name, cause in passed:
+        by_reason.setdefault(cause, []).append(printable(name))
     most = sorted(by_reason.items(), key=lambda of: -len(of[1]))
     one, some = text("{} ({})"), text("{} and {:,} more ({})")
     tell = [
         one.format(names[0], why) if len(names) == 1 else some.format(names[0], len(names) - 1, why)
         for why, names in most[:3]
     ]
-    return "; ".join([*tell, *(["..."] if most[3:] else [])])
+    return text("; ").join([*tell, *(["..."] if most[3:] else [])])
 
 
 def members(path: Path) -> tuple[list[Member], list[PassedOver], list[str]]:

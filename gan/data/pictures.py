@@ -26,7 +26,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from config import DataError
 from gan.files import printable
-from gan.language import text
+from gan.language import text, why
 
 AVIF = "avif" in features.modules and features.check("avif")  # check() alone would warn in an older Pillow
 with contextlib.suppress(Exception):  # it is not installed, or not for this computer
@@ -64,7 +64,7 @@ def reason(error: Exception) -> str:
         return text("not a picture of a known format")
     if isinstance(error, zipfile.BadZipFile):
         return text("{}: damaged or incomplete, download it again").format(error)
-    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+    return " ".join(why(error).split())
 
 
 def repaired(name: str) -> str:

@@ -20,7 +20,7 @@ from gan.data.faces import Pack
 from gan.encoder import FEATURES, SIZE, Encoder, fused
 from gan.files import replacing
 from gan.images import to_tensor
-from gan.language import text
+from gan.language import text, why
 from gan.quality.damage import Damage
 
 BATCH = 100
@@ -157,7 +157,7 @@ def _inception(path: Path | None, on: torch.device) -> Extractor:
         try:  # the library would run code in the file
             checkpoint.unpickled(path, "cpu", text("expected the file from {}").format(INCEPTION))
         except OSError as error:
-            raise CheckpointError("{}: cannot be opened, {}; download {}", path, error.strerror, INCEPTION) from error
+            raise CheckpointError("{}: cannot be opened, {}; download {}", path, why(error), INCEPTION) from error
     try:
         extractor = FeatureExtractorInceptionV3("inception", ["2048"], None if path is None else str(path))
     except (urllib.error.URLError, OSError) as error:

@@ -181,9 +181,7 @@ def wrong(error: Exception) -> str:
     if isinstance(error, UserError):
         said = language.said(error)
     else:
-        said = text("a file could not be written: {}; make room in the temporary folder").format(
-            getattr(error, "strerror", None) or error
-        )
+        said = text("a file could not be written: {}; make room in the temporary folder").format(language.why(error))
     said = without_uploads(re.sub(r"^--\w+(: |：)", "", said))
     return note(said, "bad" if not isinstance(error, CancelledError) else "")
 

@@ -8,6 +8,7 @@ from config import ConfigError
 from gan import images
 from gan.data.pictures import tile
 from gan.files import printable, replacing
+from gan.language import why
 from gan.studio.programs import faces_in
 
 TILE, ACROSS, MOST = 48, 8, 400  # pixels of a face, faces in a row, and most faces that are shown
@@ -46,7 +47,7 @@ class Sheet:
                 self.thrown[place] = content
         except OSError as error:
             raise ConfigError(
-                "{} cannot be changed: {}; close programs that have it open", printable(str(path)), error.strerror
+                "{} cannot be changed: {}; close programs that have it open", printable(str(path)), why(error)
             ) from error
 
     def picture(self) -> np.ndarray:

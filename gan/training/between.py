@@ -20,7 +20,7 @@ from gan.quality.sampling import BATCH
 from gan.training import ema
 from gan.training.budget import evaluated_last
 from gan.training.run import Run, TrainingState
-from gan.watching.health import Probe
+from gan.watching.health import Probe, in_words
 from gan.watching.monitor import Monitor
 from model import Generator
 
@@ -76,11 +76,10 @@ def evaluate(run: Run, state: TrainingState, evaluator: Evaluator | None, monito
 def keep_best(run: Run, state: TrainingState, evaluator: Evaluator, monitor: Monitor, found: dict[str, float]) -> None:
     """Print the metrics of an evaluation, and save the state as best.pt if it is the best so far."""
     before, best = evaluator.best, evaluator.is_best(found, monitor.curves.column("fd")[1])
-    shown = f"damage x100 {found['damage_x100']:.2f}, FD {found['fd']:.1f}, coverage {found['coverage']:.2f}"
     of = text("{:,} samples, {}").format(len(evaluator.chosen), evaluator.extractor.name)
     seen = state.step * run.config.batch_size
     line = text("quality at {:,} images: {} ({}), the best so far") if best else text("quality at {:,} images: {} ({})")
-    monitor.log(line.format(seen, shown, of))
+    monitor.log(line.format(seen, in_words(found, run.config.best_by), of))
     if not best:
         return
     evaluation = {"features": evaluator.extractor.name, "images_seen": seen, **found}  # what made it the best

@@ -19,6 +19,7 @@ from gan.classes import NONE, Classes
 from gan.device import adam, describe, lay_out, place
 from gan.encoder import frozen
 from gan.files import write_text
+from gan.language import speaking
 from gan.training import ema
 from gan.training.ranks import Ranks
 from model import Discriminator, Generator
@@ -180,10 +181,12 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Return the description of the run for `config.json` and every checkpoint."""
         options = {name: str(v) if isinstance(v, Path) else v for name, v in dataclasses.asdict(self.config).items()}
+        with speaking("en"):
+            device = describe(self.device)
         return {
             "config": options,
             "model": dataclasses.asdict(self.config.model),
-            "chosen": {"device": describe(self.device), "precision": self.precision},
+            "chosen": {"device": device, "precision": self.precision},
             "faces": self.faces,
             "versions": {"torch": str(torch.__version__), "torchvision": importlib.metadata.version("torchvision")},
         }

@@ -328,5 +328,5 @@ def _progress(curves: Curves, metric: Metric, config: TrainConfig, folder: Path,
 def in_words(found: Mapping[str, float], metric: Metric) -> str:
     """Describe a measurement in words, starting with the metric that selects best.pt."""
     columns = (metric, *(column for column in (BY_DAMAGE, "fd", "coverage") if column != metric))
-    first, *others = (f"{METRICS[column].label} {found[column]:.2f}" for column in columns)
-    return f"{first} ({', '.join(others)})"
+    shown = (f"{METRICS[column].label} {found[column]:.{1 if column == 'fd' else 2}f}" for column in columns)
+    return text(", ").join(shown)

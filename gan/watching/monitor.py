@@ -20,7 +20,7 @@ from tqdm import tqdm
 from config import TrainConfig
 from gan import images, language
 from gan.files import write_text
-from gan.language import text
+from gan.language import text, why
 from gan.watching import health
 from gan.watching.curves import POSITIONS, Curves
 from gan.watching.health import Diagnosis
@@ -106,7 +106,7 @@ class Monitor:
             try:
                 write_text(log, kept)
             except OSError as error:
-                self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, error))
+                self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, why(error)))
 
     def _hand_over(self, row: Mapping[str, float]) -> None:
         self.curves.add(row)
@@ -233,7 +233,7 @@ class Monitor:
             with contextlib.suppress(OSError):
                 if size is not None:
                     os.truncate(log, size)  # a partly written row would corrupt the next one
-            self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, error))
+            self.log(text("could not write {}: {}; training goes on, free some disk space").format(log, why(error)))
 
     def _show(self, row: dict[str, float], rate: float) -> None:
         seen, epochs = int(row["images_seen"]), self.config.epochs
@@ -349,7 +349,7 @@ class Monitor:
         try:
             images.save_picture(grid, path)
         except OSError as error:
-            self.log(text("could not write {}: {}; training goes on, free some disk space").format(path, error))
+            self.log(text("could not write {}: {}; training goes on, free some disk space").format(path, why(error)))
         self.side_seconds += self.awake("preview", time.perf_counter() - since)
         self.previewed = time.perf_counter()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from config import needing
 from gan.files import printable
-from gan.language import text
+from gan.language import text, why
 from gan.watching.health import Diagnosis
 from gan.watching.output import Output
 
@@ -85,4 +85,4 @@ class TensorBoardLog(Output):
         except OSError as error:
             self.writer, self.failed = None, True
             told = text("could not write {}: {}; training goes on without TensorBoard")
-            self.notices.append(told.format(self.folder, error))
+            self.notices.append(told.format(self.folder, why(error)))

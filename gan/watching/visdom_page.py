@@ -29,7 +29,7 @@ import numpy as np
 
 from gan import visitors
 from gan.command_line import options_table
-from gan.language import text
+from gan.language import text, why
 from gan.watching import visdom_assets
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
@@ -447,7 +447,7 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
         told = text(
             "--vis: the page's files are not in {} and cannot be put there ({}); {}; the next --vis tries again"
         )
-        return None, told.format(visdom_assets.folder(), error, instead)
+        return None, told.format(visdom_assets.folder(), why(error), instead)
     if free is None:
         told = text("--vis: the ports {} to {} are taken; {}; give another: --vis_server=http://localhost:PORT")
         return None, told.format(port, port + 19, instead)

@@ -273,8 +273,8 @@ def test_a_run_that_has_stalled_is_told_since_when() -> None:
 
 def test_a_measurement_is_told_by_the_metric_that_keeps_the_best() -> None:
     found = {"fd": 20.0, "coverage": 0.6, "recall": 0.5, "damage_x100": 2.0}
-    assert in_words(found, "fd") == "FD 20.00 (damage x100 2.00, coverage 0.60)"
-    assert in_words(found, "damage_x100") == "damage x100 2.00 (FD 20.00, coverage 0.60)"
+    assert in_words(found, "fd") == "FD 20.0, damage x100 2.00, coverage 0.60"
+    assert in_words(found, "damage_x100") == "damage x100 2.00, FD 20.0, coverage 0.60"
 
 
 @pytest.mark.parametrize("run", RUNS)
