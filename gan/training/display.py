@@ -67,10 +67,11 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
 def commands(run: Run, state: TrainingState) -> list[str]:
     """Return what the user may run after a session, each command with its purpose."""
     word, more = as_word(run.folder), f" {extension(run.config)}" if state.finished else ""
+    start = "python" if run.ranks.world == 1 else f"torchrun --nproc_per_node={run.ranks.world} --"
     return [
         text("faces:   {}").format(f"python generate.py --checkpoint={word}"),
         text("measure: {}").format(f"python evaluate.py --fake={word}"),
-        text("go on:   {}").format(f"python train.py --resume={word}{more}"),
+        text("go on:   {}").format(f"{start} train.py --resume={word}{more}"),
     ]
 
 

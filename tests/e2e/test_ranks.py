@@ -148,7 +148,8 @@ def test_two_processes_train_as_one_does(
     script.write_text(SCRIPT.format(root=str(ROOT), details={"penalty_every": 2, **details}))
     same = [f"--data_path={faces}", "--max_epoch=2", "--noprojected", "--eval_images=0", *options]
     same += ["--lr1=3e-4", "--lr2=3e-4"]  # Adam makes steps of rounding, and greater ones soon make it count
-    finished(start(2, *same, "--run=2", script=script))
+    out, _ = finished(start(2, *same, "--run=2", script=script))
+    assert "go on:   torchrun --nproc_per_node=2 -- train.py --resume=checkpoints/2 --max_epoch=52\n" in out
     monkeypatch.setitem(PRESETS, "default", {})
     for name in ("LOG_EVERY", "SAVE_SECONDS"):
         monkeypatch.setattr(train, name, getattr(train, name))  # what the script does is undone in the end
