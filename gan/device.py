@@ -142,8 +142,9 @@ def describe(device: torch.device) -> str:
         return f"{torch.cuda.get_device_name(device)} (cuda)"
     if device.type == "cpu":
         number = torch.get_num_threads()
-        told = text("CPU, 1 thread, {1}") if number == 1 else text("CPU, {} threads, {}")
-        return told.format(number, platform.machine())
+        if number == 1:
+            return text("CPU, 1 thread, {}").format(platform.machine())
+        return text("CPU, {} threads, {}").format(number, platform.machine())
     return device.type
 
 
