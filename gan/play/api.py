@@ -15,6 +15,7 @@ from gan import images
 from gan.data import detection, faces, pictures
 from gan.device import choose_device
 from gan.images import Picture
+from gan.language import said
 from gan.play import enlarging, inversion, morph, recipes
 from gan.play.inversion import Found
 from gan.quality import ranking, sampling
@@ -201,7 +202,7 @@ class Generator:
             try:
                 face = detection.main_face(image, size // 2)
             except UserError as error:
-                unsearched = str(error)
+                unsearched = said(error)
         oblong = max(image.size) > detection.OBLONG * min(image.size)
         taken = "face" if face else "middle" if oblong else "whole"
         found = inversion.invert(self.sampler, faces.of_picture(face or image, size, channels), progress)

@@ -212,6 +212,9 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
         )
         said = said.format(right, again, config.lr2, config.lr1)
         return Diagnosis("lost", text("the discriminator has lost"), said)
+    varied = curves.column("variety")[1][-1:]
+    if config.penalty != "none" and not measured and len(varied) and varied[0] > COLLAPSED:
+        return None  # with a penalty, its gradients stay useful however sure it is
     do = text("{} with a smaller --lr2 (now {:g})").format(again, config.lr2)
     if config.g_every > config.d_every:
         do += text(", or with --g_every={} (now {})").format(config.d_every, config.g_every)

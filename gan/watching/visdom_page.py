@@ -46,9 +46,9 @@ LARGEST = 64 * 2**20  # maximum bytes of a request to our own server
 FAREWELL = 2.5  # maximum seconds for which our server waits for its pages to have received everything
 WIDTH, HEIGHT = 406, 330  # size of a pane in pixels: three fill 1,280 with a scroll bar
 
-OPTIONS_LOOK = {"title": "Options", "width": 3 * WIDTH + 20, "height": 240}
+OPTIONS_LOOK = {"width": 3 * WIDTH + 20, "height": 240}
 LETTERS = 55  # of a caption in a line of a pane
-VERDICT_LOOK = {"title": "How it is going", "width": WIDTH, "height": 190}
+VERDICT_LOOK = {"width": WIDTH, "height": 190}
 PLOT_LOOK = {
     "title": "",  # the pane has it
     "font": {"size": 11},
@@ -164,22 +164,23 @@ class Page(Output):
         with self.lock:
             pictures, spread, verdict = dict(self.pictures), self.spread, verdict_text(self.verdict, self.ended)
             panels = {name: curves for name, panel in PANELS.items() if (curves := self.curves.panel(panel))}
-        self._pane("verdict", verdict, VERDICT_LOOK)
+        self._pane("verdict", verdict, {**VERDICT_LOOK, "title": text("How it is going")})
         for name, (title, pixels, rows) in pictures.items():
             caption = text("rows: {}").format(", ".join(rows)) if rows else ""
             height = WIDTH * pixels.shape[0] / pixels.shape[1] + 5 + 20 * -(-len(caption) // LETTERS)
             look = {"title": title, "caption": caption, "jpgquality": 90, "width": WIDTH, "height": height}
             self._pane(name, pixels, look)
+        options_look = {**OPTIONS_LOOK, "title": text("Options")}
         options = f"options after {len(panels) + (spread is not None)}"  # the last; if a pane comes later, a new one is
         for name in [name for name in self.sent if name.startswith("options") and name != options]:
-            self.client.close(self._window(name, OPTIONS_LOOK)["win"], self.env)
+            self.client.close(self._window(name, options_look)["win"], self.env)
             del self.sent[name]
         for name, curves in panels.items():
             self._curves(name, PANELS[name], curves)
         if spread is not None:
             self._histogram(*spread)
         style = "color: #222; padding: 6px 10px; columns: 3 18rem"
-        self._pane(options, f"<div style='{style}'>{options_table(self.options)}</div>", OPTIONS_LOOK)
+        self._pane(options, f"<div style='{style}'>{options_table(self.options)}</div>", options_look)
         if self.closing:
             self.client.save([self.env])
 

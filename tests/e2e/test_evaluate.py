@@ -233,7 +233,7 @@ def test_a_run_is_measured_in_training_and_afterwards(
     better = min(best, json.loads(log_of(tmp_path).splitlines()[-1]), key=lambda row: row["fd"])
     assert content["images_seen"] == better["images_seen"]
     fd = content["evaluation"]["fd"]
-    assert re.search(rf"best:    FD {fd:.2f} \(.+\) at {content['images_seen']:,} images, in ", result.stdout)
+    assert re.search(rf"best:    FD {fd:.1f}, .+ at {content['images_seen']:,} images, in ", result.stdout)
 
     # What could not be written has not become the best.
     best = tmp_path / "checkpoints/r/best.pt"

@@ -142,6 +142,8 @@ def test_a_short_run_that_has_ended_is_not_told_to_wait() -> None:
         ("won", {"fd": [None] * 37 + [30.0, 10.0, 25.0], "d_accuracy": 1.0}),
         ("balanced", {**GAP, "held_out_logit": float("nan"), "seen_logit": float("nan")}),
         ("balanced", {"fd": [20.0, 10.0] + [None] * 38}),
+        ("balanced", {"d_accuracy": 1.0, "variety": 0.5}),  # the default's penalty keeps its gradients useful
+        ("won", {"d_accuracy": 1.0, "variety": 0.5, "fd": [10.0] * 40}),
     ],
 )  # fmt: skip
 def test_curves_mean(kind: str, columns: dict[str, Any]) -> None:
@@ -172,6 +174,7 @@ def test_few_faces_seen_often_and_always_known_are_known_by_heart() -> None:
         ({"variety": 0.05}, {"lr1": 0.02}, "smaller --lr1 (now 0.02)"),
         ({"d_accuracy": 1.0}, {"lr2": 0.003}, "smaller --lr2 (now 0.003)"),
         ({"d_accuracy": 1.0}, {"preset": "book"}, "--g_every=1 (now 5)"),
+        ({"d_accuracy": 1.0, "variety": 0.9}, {"preset": "book"}, "--g_every=1 (now 5)"),
         ({"d_accuracy": 0.5}, {"lr2": 1e-5}, "greater --lr2 (now 1e-05)"),
         (
             {"drift": EIGHTH, "variety": EIGHTH},
