@@ -54,7 +54,7 @@ def main(config: StudioConfig, typed: Mapping[str, Any]) -> None:
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": "*", "NO_PROXY": "*"}
     with tempfile.TemporaryDirectory(prefix="studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        with needing("the studio"):
+        with needing(text("the studio")):
             from gan.studio import page  # only now: gradio reads these variables on import
         studio = Studio(config.checkpoint, choose_device(config.gpu))
         blocks = page.build(studio, Path(folder))

@@ -16,6 +16,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 if sys.version_info < (3, 10) or not all(map(importlib.util.find_spec, ("torch", "fire"))):
+    _language = next(filter(None, map(os.environ.get, ("ANIMEGAN_LANG", "LC_ALL", "LANG"))), "")
+    if sys.platform == "win32" and not _language:
+        import ctypes
+
+        _language = "zh" if ctypes.windll.kernel32.GetUserDefaultUILanguage() & 0x3FF == 4 else ""
+    if _language.startswith("zh"):
+        sys.exit(
+            f"{sys.executable} 是 Python {sys.version.split()[0]}；本程序需要 3.10 或更新的 Python，以及 "
+            "requirements.txt 中的软件包。多半是没有激活环境：Windows 上执行 .venv\\Scripts\\Activate.ps1，"
+            "Linux 和 macOS 上执行 source .venv/bin/activate；还没有安装，请看 docs/install.zh.md"
+        )
     sys.exit(
         f"{sys.executable} is Python {sys.version.split()[0]}; the program needs 3.10 or newer, with the packages of "
         "requirements.txt: activate the environment that has them (source .venv/bin/activate, on Windows "

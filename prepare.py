@@ -91,6 +91,7 @@ def prepared(
         "sources": [printable(str(path)) for path in config.sources],
         "out": printable(str(config.out)),
         "dry_run": config.dry_run,
+        "min_size": config.min_size,
         "counts": {
             "pictures": len(pictures) + len(refused),
             "kept": kept,
@@ -395,7 +396,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
     """Print a summary of the findings, and the next command."""
     for kind, number in result["found"].items():
         line = text("{:7,} {:<14}  kept: {}") if kind in result["kept_kinds"] else text("{:7,} {:<14}  left out: {}")
-        log(line.format(number, text(kind), text(KINDS[kind])))
+        log(line.format(number, text(kind), text(KINDS[kind]).format(config.min_size)))
     unread = [(found["file"], found["why"]) for found in result["findings"] if found["kind"] in UNREAD]
     if unread:
         log(text("not read: {}").format(listing.told(unread)))

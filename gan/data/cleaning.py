@@ -37,7 +37,7 @@ KINDS = {
     "refused": "not read: it unpacks to far more than a picture, has a password, or lies outside the source",
     "unreadable": "not a picture of a known format, or damaged",
     "truncated": "the file ends before the picture does",
-    "small": "a side is shorter than 64 pixels, or than --min_size",
+    "small": "a side is shorter than {} pixels (--min_size)",
     "narrow": "more than twice as long as wide, or the other way round",
     "blank": "one colour, or nearly nothing to see",
     "dark": "nearly black",

@@ -6,6 +6,7 @@ This module does not import torch: every process that reads pictures imports it 
 import contextlib
 import functools
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ VOTES, TURNED_VOTES = 5, 8  # fewest of the cascade's overlapping hits that are 
 MOST_TURNED = 2_800_000  # pixels of a turned picture with what is around it: a square of 1.5 million has so many
 MARGIN = 0.03  # with which crops are as tight as the faces that the released generator knows; measured
 OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
+LOOK_AT = 2048  # pixels of a picture's longer side in which its largest face is looked for
 SMALLEST = 0.6  # smallest faces that are looked for, as a share of the smallest ones wanted
 
 
@@ -54,15 +56,22 @@ def cascade(given: Path | None) -> Path:
         ConfigError: OpenCV is not installed.
         DataError: the file is not there, cannot be fetched, or is not a cascade.
     """
-    with needing("--detect"):
+    with needing(text("finding faces in pictures")):
         import cv2
     path = given or _of_anime()
     if not path.is_file():
         raise DataError("--detect={} does not exist; {}", path, text(PEOPLE))
-    with contextlib.suppress(cv2.error, SystemError, OSError, ValueError):
+    with contextlib.suppress(cv2.error, SystemError, OSError, ValueError, AttributeError):  # OpenCV 5 has none
         if not detector(path).empty():
             return path
     raise DataError("--detect={} is not a cascade that OpenCV can read; {}", path, text(PEOPLE))
+
+
+def is_at_hand() -> bool:
+    """Return whether the cascade of anime faces need not be fetched."""
+    from gan import downloads
+
+    return downloads.has(downloads.cache("cascades") / f"{ANIME}.xml", SHA256)
 
 
 def _of_anime() -> Path:
@@ -70,8 +79,11 @@ def _of_anime() -> Path:
 
     path = downloads.cache("cascades") / f"{ANIME}.xml"
     try:
-        if downloads.has(path, SHA256) or any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
+        if downloads.has(path, SHA256):
             return path
+        if path not in _MISSED and any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
+            return path
+        _MISSED.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         put = text("put it at {}").format(path)
     except OSError as error:
@@ -87,6 +99,10 @@ def _of_anime() -> Path:
         put,
         downloads.proxy(),
     )
+
+
+_MISSED = set[Path]()  # what could not be fetched: where packets are dropped, each try takes long
+_LOOKING = threading.Lock()  # OpenCV's detector is not for two threads
 
 
 @functools.lru_cache(maxsize=1)
@@ -160,8 +176,15 @@ def main_face(image: Image.Image, least: int) -> Image.Image | None:
     Raises:
         ConfigError, DataError: faces cannot be looked for; see `cascade`.
     """
-    boxes = faces(image, cascade(None), MARGIN, least)
-    return cut(image, max(boxes, key=lambda box: box.right - box.left)) if boxes else None
+    file, seen = cascade(None), image.copy()
+    seen.thumbnail((LOOK_AT, LOOK_AT))
+    scale = image.width / seen.width
+    with _LOOKING:
+        found = [box for box in faces(seen, file, MARGIN, least) if box.right - box.left >= least]
+    if not found:
+        return None
+    *square, angle = max(found, key=lambda box: box.right - box.left)
+    return cut(image, (*(round(place * scale) for place in square), angle))
 
 
 def _hits(grey: np.ndarray, file: Path, least: float, votes: int) -> Iterator[tuple[float, float, float, int]]:

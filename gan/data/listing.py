@@ -155,8 +155,8 @@ def told(passed: Iterable[tuple[str, str]]) -> str:
     most = sorted(by_reason.items(), key=lambda of: -len(of[1]))
     one, some = text("{} ({})"), text("{} and {:,} more ({})")
     tell = [
-        one.format(names[0], why) if len(names) == 1 else some.format(names[0], len(names) - 1, why)
-        for why, names in most[:3]
+        one.format(names[0], cause) if len(names) == 1 else some.format(names[0], len(names) - 1, cause)
+        for cause, names in most[:3]
     ]
     return text("; ").join([*tell, *(["..."] if most[3:] else [])])
 

@@ -15,13 +15,11 @@ from gan import images
 from gan.data import detection, faces, pictures
 from gan.device import choose_device
 from gan.images import Picture
-from gan.language import said
+from gan.language import said, text
 from gan.play import enlarging, inversion, morph, recipes
 from gan.play.inversion import Found
 from gan.quality import ranking, sampling
 from gan.quality.sampling import Sampler
-
-LOOK_AT = 2048  # pixels of a picture's longer side in which a face is looked for
 
 Face = int | str | Path | Tensor
 """A face, given as a seed, as a PNG file with a recipe, or as a latent (nz,); a tensor (N, nz) is N faces."""
@@ -177,8 +175,9 @@ class Generator:
     def invert(self, picture: str | Path | Picture, progress: Callable[[int], object] = lambda n: None) -> Found:
         """Find the generated face that is most similar to a picture (GAN inversion).
 
-        Of a picture larger than the generator's, the largest anime face is cut out, if OpenCV is installed and finds
-        one (what anime faces look like is fetched once, as by `prepare.py --detect`); else the centre square is taken.
+        If the generator draws anime faces and the picture is larger than these, the largest anime face is cut out of
+        it, with OpenCV; what anime faces look like is fetched once, as by `prepare.py --detect`. Where none is found,
+        or none can be looked for, the centre square is taken.
 
         Args:
             picture: an image file or a Pillow image.
@@ -196,14 +195,15 @@ class Generator:
             image = pictures.whole(Path(picture))
         else:
             image = pictures.upright(picture.copy()).convert("RGB")
-        image.thumbnail((LOOK_AT, LOOK_AT))
-        face, unsearched = None, ""
-        if max(image.size) > size:
+        face, missed = None, ""
+        if max(image.size) > size and not enlarging.why_not(self.sampler):
+            progress(0)
             try:
                 face = detection.main_face(image, size // 2)
+                missed = "" if face else text("no face was found in it; cut the face out first if you can")
             except UserError as error:
-                unsearched = said(error)
+                missed = text("to have the face cut out: {}").format(said(error))
         oblong = max(image.size) > detection.OBLONG * min(image.size)
         taken = "face" if face else "middle" if oblong else "whole"
         found = inversion.invert(self.sampler, faces.of_picture(face or image, size, channels), progress)
-        return dataclasses.replace(found, taken=taken, unsearched=unsearched)
+        return dataclasses.replace(found, taken=taken, missed=missed)

@@ -33,7 +33,7 @@ class Found:
     """The result of an inversion: the latent (1, nz), its face (S, S, C) uint8, and two distances from the picture.
 
     `distance` is that of this face, `random` that of the nearest random face: root mean squares over pixels, 0 to 255.
-    `taken` is what was taken of the picture, and `unsearched` why no face was looked for, if none could be.
+    `taken` is what was taken of the picture, and `missed` why it is no face cut out of it, if one was looked for.
     """
 
     latent: Tensor
@@ -41,18 +41,19 @@ class Found:
     distance: float
     random: float
     taken: Literal["face", "middle", "whole"] = "whole"
-    unsearched: str = ""
+    missed: str = ""
 
     @property
     def told(self) -> str:
-        """What was taken of the picture, in words; empty if all of it."""
+        """What was taken of the picture, in words; empty if it was taken as it is, without looking for a face."""
         if self.taken == "face":
             return text("the face was found in the picture and cut out")
-        if self.taken == "middle" and self.unsearched:
-            return text("the picture's middle was taken; to have the face cut out: {}").format(self.unsearched)
-        if self.taken == "middle":
-            return text("no face was found in the picture, so its middle was taken; cut the face out first if you can")
-        return ""
+        taken = (
+            text("the picture's middle was taken") if self.taken == "middle" else text("the whole picture was taken")
+        )
+        if not self.missed:
+            return taken if self.taken == "middle" else ""
+        return text("; ").join((taken, self.missed))
 
 
 class Likeness:

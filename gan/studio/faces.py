@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from config import RELEASED, RUNS, CheckpointError, ConfigError, UserError
 from gan import checkpoint, images
+from gan.data import detection
 from gan.files import as_word
 from gan.language import text as _
 from gan.play import directions, enlarging, inversion, morph, recipes
@@ -24,6 +26,7 @@ from gan.play.directions import SLIDERS, Change, Directions
 from gan.play.recipes import Drawn
 from gan.quality import colours, ranking, sampling
 from gan.quality.sampling import Sampler
+from gan.studio.programs import Program, ProgramError
 
 RELEASED_NAME = "released"
 NAMES = {
@@ -256,7 +259,9 @@ class Studio:
                 plays, z = playing(self.sampler(name)), torch.tensor(latent, dtype=torch.float32)
                 asked = {int(column): int(code) for column, code in classes}
                 face = Face(name, plays, z[None], None if seed is None else int(seed), float(std), asked)
-                if plays.digest == digest and z.shape == (plays.model.nz,) and z.isfinite().all() and face.words:
+                known = face.drawn is not None and all(place >= 0 < code for place, code in asked.items())
+                near = z.shape == (plays.model.nz,) and bool((z.abs() <= recipes.FARTHEST).all())  # false for NaN
+                if plays.digest == digest and known and near and 0 <= (face.seed or 0) <= 2**53 and 0 < face.std <= 2:
                     found.append(face)
         return found
 
@@ -275,6 +280,11 @@ class Studio:
             DataError: the picture cannot be read.
         """
         sampler = self.sampler(name)
+        if not detection.is_at_hand() and not enlarging.why_not(sampler):
+            # In a process of its own, which has the reader's proxy; the studio has none.
+            with contextlib.suppress(ProgramError), tempfile.TemporaryDirectory() as folder:
+                words = [str(path), "--detect", "--dry_run", f"--report={folder}/report.html"]
+                Program("prepare.py", words, Path(folder, "said.txt")).wait(progress)
         found = Generator(sampler).invert(path, progress)
         return Face(name, playing(sampler), found.latent), found
 

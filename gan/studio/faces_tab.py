@@ -316,10 +316,13 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
     def on_pins_kept(now: Session, last: object) -> tuple[Any, ...]:
         if now.pins or not isinstance(last, list) or not last:
             return (*[gr.skip() for _ in of_the_pins],)
-        now.pins = tuple(studio.unpacked(last[:PINS]))
+        found = tuple(studio.unpacked(last[:PINS]))
+        if now.pins:  # meanwhile one was pinned
+            return (*[gr.skip() for _ in of_the_pins],)
+        now.pins, lost = found, len(last) - len(found)
         told = text("of the faces that were pinned, {} cannot be drawn again: their generator has changed or is gone")
-        lost = len(last) - len(now.pins)
-        return *of_pinned(now), note(told.format(lost)) if lost else ""
+        # What the browser keeps stays: the generator may be back the next time.
+        return *of_pinned(now)[:-1], gr.skip(), note(told.format(lost)) if lost else ""
 
     def on_unpin(now: Session) -> tuple[Any, ...]:
         now.pins = ()

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import traceback
 import urllib.parse
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,8 @@ def taking(made: Any, take: Callable[[Any], Any]) -> Any:
 
 def kept_by_browser(name: str) -> gr.BrowserState:
     """Create a state that the reader's browser keeps when the page is closed; whatever it holds may come back."""
-    return gr.BrowserState(None, storage_key=f"face-studio-{name}", secret="no secret")
+    here = zlib.crc32(os.getcwd().encode(errors="replace"))  # a browser keeps one store for all studios of this address
+    return gr.BrowserState(None, storage_key=f"face-studio-{name}-{here:08x}", secret="no secret")
 
 
 def said(label: str) -> gr.HTML:

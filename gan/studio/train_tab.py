@@ -46,8 +46,13 @@ LONGEST = 7 * 24 * 60  # minutes
 WATCHED = ("damage", "quality", "accuracy")  # panels that matter, of which the first two with curves are shown
 CUT_OUT, WHOLE = "cut out", "whole"
 LEFT_OUT = {
-    **{"small": "too small", "narrow": "too long and narrow", "truncated": "cut short", "faceless": "without a face"},
-    **{"near_duplicate": "nearly the same as another", "deleted": "thrown out before", "outlier": "unlike all others"},
+    "small": "too small",
+    "narrow": "too long and narrow",
+    "truncated": "cut short",
+    "faceless": "without a face",
+    "near_duplicate": "nearly the same as another",
+    "deleted": "thrown out before",
+    "outlier": "unlike all others",
 }
 """What the page calls pictures that were left out, where the word that `prepare.py` uses says little."""
 LEAST = TrainConfig().batch_size  # faces
@@ -240,9 +245,15 @@ def build(
         name = runs.start(found.folder, minutes, init)
         now.watched = ()
         begun, some = text("the training has begun: {}").format(name), minutes_for(found.faces)
-        if init and minutes < some:
+        short = init and minutes < some
+        if short:
             begun += text("; in less than {} minutes the faces may end up worse than those it starts from").format(some)
-        return gr.update(choices=runs.names(), value=name), NEWEST, gr.update(visible=False), note(begun, "good")
+        return (
+            gr.update(choices=runs.names(), value=name),
+            NEWEST,
+            gr.update(visible=False),
+            note(begun, "" if short else "good"),
+        )
 
     def on_stop(now: Session, name: str) -> tuple[Any, ...]:
         runs.stop(name)

@@ -14,7 +14,7 @@ from gan.data.batches import Batches
 from gan.device import autocast, skipping
 from gan.files import as_word, printable
 from gan.images import to_pixels
-from gan.language import said, text
+from gan.language import said, text, why
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import ema
@@ -184,4 +184,4 @@ def make_film(samples: Path, film: Path, monitor: Monitor) -> None:
         images.save_film(previews, film)
     except OSError as error:
         line = text("could not make {}: {}; to try again: python generate.py --timelapse={}")
-        monitor.log(line.format(film, error, as_word(film.parent)))
+        monitor.log(line.format(film, why(error), as_word(film.parent)))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 
 from config import TrainConfig
 from gan import checkpoint
@@ -67,7 +68,9 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
 def commands(run: Run, state: TrainingState) -> list[str]:
     """Return what the user may run after a session, each command with its purpose."""
     word, more = as_word(run.folder), f" {extension(run.config)}" if state.finished else ""
-    start = "python" if run.ranks.world == 1 else f"torchrun --nproc_per_node={run.ranks.world} --"
+    world = run.ranks.world
+    several = "..." if os.environ.get("LOCAL_WORLD_SIZE", str(world)) != str(world) else f"--nproc_per_node={world}"
+    start = "python" if world == 1 else f"torchrun {several} --"  # the dots: what else was typed, on several machines
     return [
         text("faces:   {}").format(f"python generate.py --checkpoint={word}"),
         text("measure: {}").format(f"python evaluate.py --fake={word}"),

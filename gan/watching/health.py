@@ -27,6 +27,7 @@ RECENT = 0.25  # the last part of the run that most rules consider, as a share o
 COLLAPSED = 0.3  # samples whose `variety` is at most this have collapsed
 WON, LOST = 0.999, 0.6  # shares of pairs told apart from which on, and up to which, the discriminator has won or lost
 KNOWN, MANY_EPOCHS = 0.975, 200  # least such share, and epochs, of a memorised data set without held-out faces
+AMNESTY = 50_000  # images up to which that is said only of networks without a penalty, or with samples all alike
 SURE = 0.75  # mean logits mean something only if at least this share of pairs is told apart
 SMALL = 2000  # data sets of at least this many faces have held-out faces
 NEAR_SAMPLES = 0.5  # memorised: held-out logits lie this far on the way from the training faces' to the samples'
@@ -171,6 +172,8 @@ def _well(curves: Curves) -> Diagnosis:
     vary = len(varied) > 0 and varied[0] > 2 * COLLAPSED
     if len(accuracy) and LOST < np.median(accuracy) < WON:
         seen = text("the networks are in balance and the samples vary") if vary else text("the networks are in balance")
+    elif len(accuracy) and np.median(accuracy) >= WON:
+        seen = text("the discriminator tells nearly all pairs apart, which is no harm for a while")
     else:
         seen = text("the samples vary") if vary else text("nothing is wrong with its curves")
     said = text("{}; quality was not measured often enough to say more.").format(seen)
@@ -212,9 +215,10 @@ def _out_of_balance(curves: Curves, config: TrainConfig, measured: bool) -> Diag
         )
         said = said.format(right, again, config.lr2, config.lr1)
         return Diagnosis("lost", text("the discriminator has lost"), said)
-    varied = curves.column("variety")[1][-1:]
-    if config.penalty != "none" and not measured and len(varied) and varied[0] > COLLAPSED:
-        return None  # with a penalty, its gradients stay useful however sure it is
+    varied = curves.column("variety")[1][-2:]
+    young = images < AMNESTY and not measured and len(varied) and varied.min() > COLLAPSED
+    if config.penalty != "none" and young:
+        return None  # with a penalty, its gradients are of use for a while however sure it is
     do = text("{} with a smaller --lr2 (now {:g})").format(again, config.lr2)
     if config.g_every > config.d_every:
         do += text(", or with --g_every={} (now {})").format(config.d_every, config.g_every)

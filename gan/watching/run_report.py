@@ -15,7 +15,7 @@ import numpy as np
 from gan import images
 from gan.command_line import options_table
 from gan.files import as_word, write_text
-from gan.language import lang, text
+from gan.language import lang, text, why
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.output import Output
 
@@ -55,7 +55,7 @@ class RunReport(Output):
             self.said = text(
                 "could not write {}: {}; training goes on and tries again; log.jsonl has all numbers; make room on "
                 "the disk, and make {} writable"
-            ).format(self.path, error, self.path.parent)
+            ).format(self.path, why(error), self.path.parent)
         return [self.said] if self.said not in ("", before) else []
 
     def _page(self, training: bool) -> str:

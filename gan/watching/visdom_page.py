@@ -166,7 +166,7 @@ class Page(Output):
             panels = {name: curves for name, panel in PANELS.items() if (curves := self.curves.panel(panel))}
         self._pane("verdict", verdict, {**VERDICT_LOOK, "title": text("How it is going")})
         for name, (title, pixels, rows) in pictures.items():
-            caption = text("rows: {}").format(", ".join(rows)) if rows else ""
+            caption = text("rows: {}").format(text(", ").join(rows)) if rows else ""
             height = WIDTH * pixels.shape[0] / pixels.shape[1] + 5 + 20 * -(-len(caption) // LETTERS)
             look = {"title": title, "caption": caption, "jpgquality": 90, "width": WIDTH, "height": height}
             self._pane(name, pixels, look)

@@ -33,6 +33,7 @@ def page_of(candidates: list[Candidate], sources: tuple[str, ...] = ("pile",), *
         "sources": list(sources),
         "out": "faces",
         "dry_run": False,
+        "min_size": 64,
         "counts": {"pictures": len(candidates), "kept": len(kept), "other_files": 0},
         "found": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
         "kept_kinds": [],

@@ -512,7 +512,14 @@ def test_options_are_shown_as_text_and_nothing_else() -> None:
 def test_entry_points_find_the_program_and_say_what_an_environment_lacks(script: str, tmp_path: Path) -> None:
     bare = "import sys; sys.argv.append('-h'); sys.modules.update(torch=None, fire=None, numpy=None); import runpy; "
     run = f"runpy.run_path({str(ROOT / script)!r} + '.py', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-I", "-c", bare + run], capture_output=True, text=True, check=False)
+
+    def started(language: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "ANIMEGAN_LANG": language, "PYTHONUTF8": "1"}
+        command = [sys.executable, "-c", bare + run]
+        return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, check=False, cwd=tmp_path)
+
+    assert "多半是没有激活环境" in started("zh").stderr
+    done = started("en")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"{sys.executable} is Python" in done.stderr

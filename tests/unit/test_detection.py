@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from config import DataError
 from gan import Generator, downloads
 from gan.data import detection
 from gan.data.detection import Box
-from gan.play import inversion
+from gan.play import enlarging, inversion
 from gan.play.inversion import Found
 
 pytest.importorskip("cv2")
@@ -87,20 +88,36 @@ def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
         as_read = generator.invert(Image.open(tmp_path / "two.png"))
         small = generator.invert(whole.resize((96, 96)))
         none = generator.invert(Image.new("RGB", (300, 200), "grey"))
+        plain = generator.invert(Image.new("RGB", (300, 300), "grey"))
+        narrow = generator.invert(Image.new("RGB", (60, 40), "grey"))
+        large = generator.invert(Image.open(tmp_path / "two.png").resize((6000, 5000), Image.Resampling.NEAREST))
+        change.setattr(enlarging, "why_not", lambda sampler: "it draws no faces")
+        other = generator.invert(tmp_path / "two.png")
 
     assert [one.taken for one in (found, as_read, small, none)] == ["face", "face", "whole", "middle"]
+    assert [one.taken for one in (plain, narrow, large, other)] == ["whole", "middle", "face", "middle"]
+    assert "the whole picture was taken; no face was found" in plain.told
+    assert narrow.told == other.told == "the picture's middle was taken"  # no face was looked for
+    assert np.abs(given[6].astype(int) - given[2]).mean() < 25
     assert np.array_equal(given[0], given[1])
     assert np.abs(given[0].astype(int) - given[2]).mean() < 25
     assert (given[3] == 128).all()
     assert "cut out" in found.told
     assert "middle" in none.told
     assert not small.told
+    assert "no face was found" in none.told
 
-    monkeypatch.setattr(downloads, "fetch", lambda *where: False)
+    asked = list[str]()
+    monkeypatch.setattr(detection, "_MISSED", set())
+    monkeypatch.setattr(downloads, "fetch", lambda address, *where: asked.append(address))
     monkeypatch.setattr(downloads, "has", lambda *where: False)
-    nothing = generator.invert(tmp_path / "two.png")
-    assert nothing.taken == "middle"
-    assert "could not be fetched" in nothing.told
+    for _ in range(2):
+        nothing = generator.invert(tmp_path / "two.png")
+        assert nothing.taken == "middle"
+        assert "could not be fetched" in nothing.told
+    assert asked == list(detection.ADDRESSES)  # the second time it is not waited for again
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert "finding faces in pictures needs the package cv2" in generator.invert(tmp_path / "two.png").told
 
 
 @pytest.mark.parametrize(("tilt", "angle"), [(0, 0), (10, 0), (30, -30), (-30, 30), (60, -60), (-60, 60)])

@@ -144,6 +144,7 @@ def test_a_short_run_that_has_ended_is_not_told_to_wait() -> None:
         ("balanced", {"fd": [20.0, 10.0] + [None] * 38}),
         ("balanced", {"d_accuracy": 1.0, "variety": 0.5}),  # the default's penalty keeps its gradients useful
         ("won", {"d_accuracy": 1.0, "variety": 0.5, "fd": [10.0] * 40}),
+        ("won", {"d_accuracy": 1.0, "variety": [0.5] * 39 + [0.2]}),
     ],
 )  # fmt: skip
 def test_curves_mean(kind: str, columns: dict[str, Any]) -> None:
@@ -188,6 +189,7 @@ def test_few_faces_seen_often_and_always_known_are_known_by_heart() -> None:
         ({"variety": 0.05, "d_accuracy": 0.9}, {"image_size": 32}, "or with the default recipe"),
         ({"d_accuracy": 0.9, "variety": 1.0}, {}, "the networks are in balance and the samples vary; quality was not"),
         ({"d_accuracy": 0.9, "variety": 0.5}, {}, "the networks are in balance; quality was not"),
+        ({"d_accuracy": 1.0, "variety": 1.0}, {}, "nearly all pairs apart, which is no harm for a while; quality was"),
         ({"d_loss": 1.0}, {}, "nothing is wrong with its curves; quality was not"),
         ({"d_accuracy": 1.0}, {}, "if its samples do not get better, start again"),
         ({"d_accuracy": 1.0, "fd": [10.0] * 40}, {}, "learn little from it; start again"),
