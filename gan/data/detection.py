@@ -35,6 +35,7 @@ VOTES, TURNED_VOTES = 5, 8  # fewest of the cascade's overlapping hits that are 
 MOST_TURNED = 2_800_000  # pixels of a turned picture with what is around it: a square of 1.5 million has so many
 MARGIN = 0.03  # with which crops are as tight as the faces that the released generator knows; measured
 OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
+FILLS = 0.75  # share of the longer side from which on a picture is a face cut out already
 LOOK_AT = 2048  # pixels of a picture's longer side in which its largest face is looked for
 SMALLEST = 0.6  # smallest faces that are looked for, as a share of the smallest ones wanted
 
@@ -171,7 +172,7 @@ def main_face(image: Image.Image, least: int) -> Image.Image | None:
         least: fewest pixels of the face's side.
 
     Returns:
-        The face; None if there is none.
+        The face; the picture itself if a face fills it; None if there is none.
 
     Raises:
         ConfigError, DataError: faces cannot be looked for; see `cascade`.
@@ -184,6 +185,8 @@ def main_face(image: Image.Image, least: int) -> Image.Image | None:
     if not found:
         return None
     *square, angle = max(found, key=lambda box: box.right - box.left)
+    if square[2] - square[0] >= FILLS * max(seen.size):
+        return image
     return cut(image, (*(round(place * scale) for place in square), angle))
 
 

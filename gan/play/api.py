@@ -204,6 +204,6 @@ class Generator:
             except UserError as error:
                 missed = text("to have the face cut out: {}").format(said(error))
         oblong = max(image.size) > detection.OBLONG * min(image.size)
-        taken = "face" if face else "middle" if oblong else "whole"
+        taken = "face" if face is not None and face is not image else "middle" if oblong else "whole"
         found = inversion.invert(self.sampler, faces.of_picture(face or image, size, channels), progress)
         return dataclasses.replace(found, taken=taken, missed=missed)

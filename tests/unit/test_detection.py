@@ -87,6 +87,7 @@ def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
         found = generator.invert(tmp_path / "two.png")
         as_read = generator.invert(Image.open(tmp_path / "two.png"))
         small = generator.invert(whole.resize((96, 96)))
+        filled = generator.invert(scene((300, 250, 400, 0)).crop((70, 20, 530, 480)))
         none = generator.invert(Image.new("RGB", (300, 200), "grey"))
         plain = generator.invert(Image.new("RGB", (300, 300), "grey"))
         narrow = generator.invert(Image.new("RGB", (60, 40), "grey"))
@@ -98,13 +99,15 @@ def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
     assert [one.taken for one in (plain, narrow, large, other)] == ["whole", "middle", "face", "middle"]
     assert "the whole picture was taken; no face was found" in plain.told
     assert narrow.told == other.told == "the picture's middle was taken"  # no face was looked for
-    assert np.abs(given[6].astype(int) - given[2]).mean() < 25
+    assert np.abs(given[7].astype(int) - given[2]).mean() < 25
     assert np.array_equal(given[0], given[1])
     assert np.abs(given[0].astype(int) - given[2]).mean() < 25
-    assert (given[3] == 128).all()
+    assert (given[4] == 128).all()
     assert "cut out" in found.told
     assert "middle" in none.told
     assert not small.told
+    assert not filled.told
+    assert filled.taken == "whole"
     assert "no face was found" in none.told
 
     asked = list[str]()
