@@ -366,7 +366,7 @@ def build(studio: Studio, folder: Path, answers: Answers, loaded: Any) -> Faces:
             return hang(now, faces[:MOST], columns), *begun(now, faces[0], *options), more
         one, found = studio.inverted(name, Path(path), work)
         told = text("this face is the most like it: expect its colours and its pose, not the same person")
-        told = text("; ").join(filter(None, (found.told, told)))
+        told = text("; ").join(filter(None, (told, found.told)))
         return gr.skip(), *begun(now, one, "--invert=PICTURE"), note(told)  # the wall stays as it is
 
     def kept(faces: Sequence[Face], name: str, columns: int | None = None) -> Path:
