@@ -7,6 +7,7 @@ import contextlib
 import functools
 import math
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ MARGIN = 0.03  # with which crops are as tight as the faces that the released ge
 OBLONG = 1.1  # how many times as long as wide a picture is that is hardly a face cut out
 FILLS = 0.75  # share of the longer side from which on a picture is a face cut out already
 LOOK_AT = 2048  # pixels of a picture's longer side in which its largest face is looked for
+RETRY = 60.0  # seconds until a file that could not be fetched is asked for again
 SMALLEST = 0.6  # smallest faces that are looked for, as a share of the smallest ones wanted
 
 
@@ -82,9 +84,10 @@ def _of_anime() -> Path:
     try:
         if downloads.has(path, SHA256):
             return path
-        if path not in _MISSED and any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
-            return path
-        _MISSED.add(path)
+        if time.monotonic() - _MISSED.get(path, -math.inf) > RETRY:
+            if any(downloads.fetch(address, path, SHA256) for address in ADDRESSES):
+                return path
+            _MISSED[path] = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
         put = text("put it at {}").format(path)
     except OSError as error:
@@ -102,7 +105,7 @@ def _of_anime() -> Path:
     )
 
 
-_MISSED = set[Path]()  # what could not be fetched: where packets are dropped, each try takes long
+_MISSED = dict[Path, float]()  # when a file could not be fetched: where packets are dropped, each try takes long
 _LOOKING = threading.Lock()  # OpenCV's detector is not for two threads
 
 

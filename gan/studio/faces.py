@@ -254,12 +254,13 @@ class Studio:
         """Return the faces of what `packed` gave; those are left out whose generator has changed or is gone."""
         found = list[Face]()
         for one in kept if isinstance(kept, list) else []:
-            with contextlib.suppress(UserError, IndexError, OverflowError, RuntimeError, TypeError, ValueError):
+            with contextlib.suppress(UserError, OverflowError, RuntimeError, TypeError, ValueError):
                 name, digest, latent, seed, std, classes = one
                 plays, z = playing(self.sampler(name)), torch.tensor(latent, dtype=torch.float32)
                 asked = {int(column): int(code) for column, code in classes}
                 face = Face(name, plays, z[None], None if seed is None else int(seed), float(std), asked)
-                known = face.drawn is not None and all(place >= 0 < code for place, code in asked.items())
+                columns = plays.classes.vocabulary
+                known = all(0 <= i < len(columns) and 0 < code < len(columns[i]) for i, code in asked.items())
                 near = z.shape == (plays.model.nz,) and bool((z.abs() <= recipes.FARTHEST).all())  # false for NaN
                 if plays.digest == digest and known and near and 0 <= (face.seed or 0) <= 2**53 and 0 < face.std <= 2:
                     found.append(face)

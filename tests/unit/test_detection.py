@@ -111,7 +111,7 @@ def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
     assert "no face was found" in none.told
 
     asked = list[str]()
-    monkeypatch.setattr(detection, "_MISSED", set())
+    monkeypatch.setattr(detection, "_MISSED", {})
     monkeypatch.setattr(downloads, "fetch", lambda address, *where: asked.append(address))
     monkeypatch.setattr(downloads, "has", lambda *where: False)
     for _ in range(2):
@@ -119,6 +119,9 @@ def test_the_largest_face_of_an_own_picture_is_what_is_searched_for(
         assert nothing.taken == "middle"
         assert "could not be fetched" in nothing.told
     assert asked == list(detection.ADDRESSES)  # the second time it is not waited for again
+    monkeypatch.setattr(detection, "RETRY", 0.0)
+    generator.invert(tmp_path / "two.png")
+    assert asked == 2 * list(detection.ADDRESSES)
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert "finding faces in pictures needs the package cv2" in generator.invert(tmp_path / "two.png").told
 

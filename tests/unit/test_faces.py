@@ -245,6 +245,9 @@ def test_a_photo_is_turned_even_where_its_exif_cannot_be_written_again(tmp_path:
     exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + width + turn + bytes(4)
     stored = Image.fromarray(np.ascontiguousarray(STORED[6](seen)))
     assert_near(one_face(tmp_path / "png", encoded(stored, exif=exif)), seen[:, 8:40], 0)
+    (tmp_path / "own.png").write_bytes(encoded(stored, exif=exif))
+    own = faces.of_picture(pictures.whole(tmp_path / "own.png"), SIZE, 3)  # and no second time
+    assert_near(own, seen[:, 8:40], 0)
 
 
 # --- geometry

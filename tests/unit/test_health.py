@@ -252,6 +252,11 @@ def test_what_2000_samples_decide_is_no_improvement() -> None:
         assert said(made, best_by="damage_x100").kind != "improving", start
 
 
+def test_a_discriminator_that_is_sure_for_long_has_won_whatever_its_penalty() -> None:
+    assert said(curves(49, d_accuracy=1.0, variety=0.5)).kind == "balanced"
+    assert said(curves(50, d_accuracy=1.0, variety=0.5)).kind == "won"
+
+
 def test_a_critic_that_is_ahead_has_not_won() -> None:
     made = curves(d_accuracy=1.0)
     assert said(made, preset="book").kind == "won"

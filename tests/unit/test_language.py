@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import errno
 import inspect
 import itertools
 import pickle
@@ -18,7 +19,7 @@ from jinja2.ext import extract_from_ast
 
 import evaluate
 from benchmarks.options import CONFIGS
-from config import LABELS, CheckpointError, DataError, options_of
+from config import LABELS, CheckpointError, ConfigError, DataError, options_of
 from gan import command_line, imagenet, language
 from gan.data import listing
 from gan.data.cleaning import KINDS
@@ -137,6 +138,12 @@ def test_an_error_says_itself_and_the_errors_in_it(speak) -> None:
     assert said(outer) == f"{name}；--fake 也可以是检查点或一次训练的文件夹"
     assert str(outer).startswith("{a}.html exists")  # for programs, English
     assert said(DataError("{b} of nobody's {}")) == "{b} of nobody's {}"  # no values, so nothing to fill in
+    full = OSError(errno.ENOSPC, "No space left on device", "/a/b.png")
+    assert "磁盘空间不足: /a/b.png；" in said(
+        ConfigError("could not write the film: {}; choose another --gen_img", full)
+    )
+    assert language.why(OSError(errno.EACCES, "Permission denied")) == "没有权限"
+    assert [language.why(error) for error in (OSError("gone"), ValueError())] == ["gone", "ValueError"]
 
 
 def test_an_error_from_another_process_is_said_alike(speak) -> None:

@@ -209,6 +209,8 @@ def test_faces_that_a_browser_kept_come_back_with_their_seeds_and_classes_as_lon
     for i, wrong in enumerate(["../secret", "?", [[1.0] * 3], "x", "x", [[99, 0]]]):
         (left,) = studio.unpacked([[*kept[0][:i], wrong, *kept[0][i + 1 :]], kept[1]])
         assert left.words == ["--like=face.png"]
+    for classes in ([[0, 99]], [[0, 0]], [[-1, 1]]):
+        assert studio.unpacked([[*kept[0][:5], classes]]) == []
     for wrong in (None, "x", [None], [[]], [3], {"a": 1}, [[*kept[0][:2], [[1e999]], *kept[0][3:]]]):
         assert studio.unpacked(wrong) == []
     write(Path("checkpoints/new/latest.pt"), seed=1)
