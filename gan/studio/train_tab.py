@@ -164,8 +164,8 @@ def build(
                 return path or None, kind
         return gr.skip(), gr.skip()
 
-    def on_looked(now: Session, given: str | None, kind: str) -> tuple[Any, ...]:
-        return ([given or "", kind],)
+    def on_looked_at(now: Session, given: str | None, kind: str) -> tuple[Any, ...]:
+        return *on_forget(now), [given or "", kind]  # kept before it looks: a page may be closed while it does
 
     def on_given(now: Session, given: str | None) -> tuple[Any, ...]:
         return (None if given else gr.skip(),)  # the last that was given counts; gradio also tells of an empty field
@@ -316,9 +316,8 @@ def build(
     for event in (given.change, dropped.change):
         on(event, on_forget, [], [ready, report, throw], of_start, **quiet)
     on(kind.change, on_kind, [], [ready, report, throw, of_look], of_start, **quiet)
-    looked = on(look.click, on_forget, [], [ready, report, throw], of_start, **quiet)
+    looked = on(look.click, on_looked_at, [given, kind], [ready, report, throw, last], of_start, **quiet)
     looked = answers.long(looked.then, on_look, [given, dropped, kind], made, of_look, stop_look)
-    on(look.click, on_looked, [given, kind], [last], of_start, **quiet)
     on(loaded, on_opened, [last], [given, kind], of_look, **quiet)
     watch: dict[str, Any] = {"concurrency_id": "watch", "concurrency_limit": 1, **quiet}
     on(sheet.select, on_throw, [ready], [sheet, of_look], of_throw, trigger_mode="multiple", **watch)
