@@ -3,8 +3,8 @@
 import contextlib
 import dataclasses
 import os
+from pathlib import Path
 
-from config import TrainConfig
 from gan import checkpoint
 from gan.command_line import log
 from gan.files import as_word
@@ -67,17 +67,19 @@ def summary(run: Run, state: TrainingState, monitor: Monitor) -> list[str]:
 
 def commands(run: Run, state: TrainingState) -> list[str]:
     """Return what the user may run after a session, each command with its purpose."""
-    word, more = as_word(run.folder), f" {extension(run.config)}" if state.finished else ""
-    world = run.ranks.world
-    several = "..." if os.environ.get("LOCAL_WORLD_SIZE", str(world)) != str(world) else f"--nproc_per_node={world}"
-    start = "python" if world == 1 else f"torchrun {several} --"  # the dots: what else was typed, on several machines
+    word = as_word(run.folder)
     return [
         text("faces:   {}").format(f"python generate.py --checkpoint={word}"),
         text("measure: {}").format(f"python evaluate.py --fake={word}"),
-        text("go on:   {}").format(f"{start} train.py --resume={word}{more}"),
+        text("go on:   {}").format(resumption(run, run.folder, state.finished)),
     ]
 
 
-def extension(config: TrainConfig) -> str:
-    """Return the option that extends a finished run: by as many minutes again, or by some epochs."""
-    return f"--max_epoch={config.epochs + 50}" if config.budget is None else f"--budget={config.budget:g}"
+def resumption(run: Run, folder: Path, finished: bool) -> str:
+    """Return the command that goes on from a folder, in as many processes as now; it makes a finished run longer."""
+    world, config, more = run.ranks.world, run.config, ""
+    if finished:  # by some epochs, or by as many minutes again
+        more = f" --max_epoch={config.epochs + 50}" if config.budget is None else f" --budget={config.budget:g}"
+    several = "..." if os.environ.get("LOCAL_WORLD_SIZE", str(world)) != str(world) else f"--nproc_per_node={world}"
+    start = "python" if world == 1 else f"torchrun {several} --"  # the dots: what else was typed, on several machines
+    return f"{start} train.py --resume={as_word(folder)}{more}"

@@ -38,7 +38,7 @@ from gan.quality.evaluation import LEAST, Evaluator
 from gan.quality.sampling import Sampler
 from gan.training import choices, plan, session
 from gan.training.choices import Faces
-from gan.training.display import extension
+from gan.training.display import resumption
 from gan.training.ranks import Ranks
 from gan.training.run import Run, TrainingState
 from gan.training.step import Steps
@@ -109,9 +109,8 @@ def begin(config: TrainConfig, typed: Mapping[str, Any], ranks: Ranks, steps: St
             state, seconds = open_state(run, typed, setup)
             state.finished = state.finished or state.step >= batches.steps(run.config.epochs)
             if state.finished:
-                again = as_word(source if source is not None and setup.in_new_folder else run.folder)
-                again = f"python train.py --resume={again} {extension(run.config)}"
-                log(text("this run has finished; to go on: {}").format(again))
+                folder = source if source is not None and setup.in_new_folder else run.folder
+                log(text("this run has finished; to go on: {}").format(resumption(run, folder, finished=True)))
                 yield None
                 return
             best = {} if setup.in_new_folder else checkpoint.best_so_far(run.folder)

@@ -1,6 +1,8 @@
 """One process among those of a run: its part of a batch, and what cannot be shared."""
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from torch import nn
 
 from config import CheckpointError, ConfigError, TrainConfig
 from gan import device
+from gan.training import display
 from gan.training.ranks import Ranks, joined, lost
 
 CPU = torch.device("cpu")
@@ -125,3 +128,17 @@ def test_a_lost_process_is_told_from_other_errors() -> None:
     assert lost(RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1234"))
     assert lost(torch.distributed.DistBackendError("NCCL error: remote process exited"))
     assert not lost(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize(
+    ("world", "on_this_machine", "start"),
+    [(1, "1", "python"), (2, "2", "torchrun --nproc_per_node=2 --"), (4, "2", "torchrun ... --")],
+)
+def test_a_run_goes_on_in_as_many_processes(
+    world: int, on_this_machine: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", on_this_machine)
+    run: Any = SimpleNamespace(config=TrainConfig(budget=20), ranks=Ranks(0, world))
+    command = f"{start} train.py --resume={tmp_path}"
+    assert display.resumption(run, tmp_path, finished=False) == command
+    assert display.resumption(run, tmp_path, finished=True) == f"{command} --budget=20"
