@@ -743,7 +743,7 @@ def test_a_name_in_use_is_refused(finished: Path, faces: Path, run_here: Command
 def test_without_a_compiler_one_line_says_so_and_the_run_goes_on_without(
     tmp_path: Path, faces: Path, run_command: Command, run_here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*SMALL, "--preset=book", f"--data_path={faces}", "--max_epoch=1", "--run=a"]
+    words = [*SMALL, f"--data_path={faces}", "--max_epoch=1", "--run=a"]
     nothing = {
         "CXX": str(tmp_path / "none"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),

@@ -60,7 +60,7 @@ def plan(name: str, kills: int) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [("default", 3), *(pytest.param(name, 20, marks=pytest.mark.torture, id=f"all-{name}") for name in RUNS)],
+    [("default", 4), *(pytest.param(name, 20, marks=pytest.mark.torture, id=f"all-{name}") for name in RUNS)],
 )
 def test_a_run_killed_again_and_again_ends_bit_for_bit_like_one_that_was_not(
     name: str, kills: int, victim: Callable[..., Victim], ended_alike: Callable[..., None]
