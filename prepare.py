@@ -412,6 +412,7 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
         if 2 * result["counts"]["oblong"] > kept:
             whole = text("most of them are not square, so they are hardly cut-out faces: --detect, see docs/data.md")
         log(f"        {whole}")
+    log(text("look:    open {} and delete bad faces from {}").format(config.report, printable(str(config.out))))
     command = f"python train.py --data_path={printable(as_word(config.out))} {suggested(kept)}"
     log(text("train:   {}").format(command))
     log(text("         if they are not drawn faces: --budget=60 instead of these options"))

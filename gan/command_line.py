@@ -130,7 +130,9 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
             if word == "help":
                 raise ConfigError("unexpected word {!r}; write --help", word)
             raise ConfigError(
-                "unexpected word {!r}; write options as --name=value and quote a value that holds spaces", word
+                "unexpected word {!r}; write options as --name=value, and a value that holds spaces in quotes: "
+                '--name="my value"',
+                word,
             )
         return options
 

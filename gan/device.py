@@ -84,7 +84,8 @@ def choose_device(gpu: bool | None, log: Callable[[str], None] = print) -> torch
         )
         log(line.format(torch.__version__, why))
     elif gpu and device.type == "cpu":
-        log(text("no GPU found by torch {}; using the CPU instead").format(torch.__version__))
+        line = text("no GPU found by torch {}; using the CPU instead; docs/install.md says why that may be")
+        log(line.format(torch.__version__))
     else:
         log(text("device: {}").format(describe(device)))
     threads.adapt()  # the first look begins here

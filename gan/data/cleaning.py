@@ -37,13 +37,13 @@ KINDS = {
     "refused": "not read: it unpacks to far more than a picture, has a password, or lies outside the source",
     "unreadable": "not a picture of a known format, or damaged",
     "truncated": "the file ends before the picture does",
-    "small": "a side is shorter than {} pixels (--min_size)",
+    "small": "a face with a side shorter than {} pixels (--min_size)",
     "narrow": "more than twice as long as wide, or the other way round",
     "blank": "one colour, or nearly nothing to see",
     "dark": "nearly black",
     "unfinished": "its lowest rows are plain black or grey, as in an incomplete file that was saved again",
     "grey": "without colour",
-    "faceless": "no face was detected",
+    "faceless": "a picture in which no face was detected",
     "duplicate": "the same pixels as another picture",
     "near_duplicate": "nearly the same as another picture: saved again, resized, cropped a little, mirrored",
     "deleted": "you threw it out, or deleted it from the folder of faces; --keep=deleted brings it back",
@@ -211,7 +211,11 @@ def pictures_in(sources: Sequence[Path], out: Path) -> tuple[list[Picture], list
             names, passed = listing.files_below(root, False, [out]) if is_folder else ([root.name], [])
         except OSError as error:
             what = listing.why_closed(error)
-            raise DataError("{} {}; expected a folder of pictures, a zip or a picture", given, what) from error
+            raise DataError(
+                "{} {}; expected a folder of pictures, a zip or a picture; put a name with spaces in quotes",
+                given,
+                what,
+            ) from error
         root = root if is_folder else root.parent
         for one in passed:
             refuse(Picture(root, one.name), one.why, one.unreadable)

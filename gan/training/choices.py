@@ -24,6 +24,7 @@ from gan.watching.curves import BY_DAMAGE
 
 # Fewest images between numbered checkpoints, on a CPU and on a GPU, unless `--save_every` is typed: some minutes.
 SAVED_IMAGES, GPU_SAVED_IMAGES = 20_000, 500_000
+HOURS_ON_A_CPU = 1_000_000  # images that take two quick cores four hours
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +126,8 @@ def suited(
         own = {name: value for name, value in {**FEW, **other}.items() if name not in typed}
     if own:
         line = text(
-            "{:,} faces are a small data set, which the discriminator may memorise: its first layers keep the weights "
-            "they have, and it sees the faces in more variations"
+            "{:,} faces are few: so that the generator does not learn to copy them, the first layers of the "
+            "discriminator stay as they are, and it sees the faces in more variations"
         ).format(n)
         rates = " ".join(f"--{name}={value}" for name, value in own.items() if name in options_of(TrainConfig))
         log(line + (text("; chosen: {}").format(rates) if rates else ""))
@@ -160,6 +161,11 @@ def planned(
     The budget began at `since`.
     """
     if config.budget is None:
+        if machine.device.type == "cpu" and "max_epoch" not in typed and config.epochs * faces > HOURS_ON_A_CPU:
+            line = text(
+                "without --budget it is {} epochs, {:,} images, which take a CPU hours; for one hour: --budget=60"
+            )
+            log(line.format(config.epochs, config.epochs * faces))
         return config
     spent = time.perf_counter() - since
     if spent > 0.9 * 60 * config.budget:

@@ -191,9 +191,9 @@ def joined(gpu: bool | None) -> Iterator[Ranks]:
             if not lost(error):
                 raise
             raise CheckpointError(
-                "process {} of {}: another process of this run has ended, so all stop; see its message, and "
-                "resume from the last save with the same torchrun command, --resume in place of --budget (torch "
-                "says: {})",
+                "process {} of {}: another process of this run has ended, so all stop; see its message; if the run was "
+                "training already, the same torchrun command, --resume in place of --budget, goes on from its last "
+                "save (torch says: {})",
                 ranks.rank,
                 world,
                 summary(error),

@@ -148,8 +148,8 @@ def diagnose(curves: Curves, config: TrainConfig, faces: int, folder: Path, fini
     if not len(seen) or seen[-1] < EARLY_IMAGES:
         if finished:
             early = text(
-                "it was too short a training to be judged by its curves: if the faces please you, it is done; if not, "
-                "go on."
+                "it was too short a training to be judged by its curves. Look at its newest samples: if they please "
+                "you, it is done; if not, go on."
             )
             return Diagnosis("early", text("look at the faces"), early)
         early = text("the curves begin to mean something at {:,} images; until then, look at the faces.")

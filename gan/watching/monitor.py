@@ -37,6 +37,7 @@ REFRESH_SECONDS = 2.0  # interval between refreshes of the live status line, who
 ROW_SECONDS = 20.0  # after these, a row does not wait for its last steps: on a slow machine 50 of them take minutes
 PREVIEW_SECONDS = 30.0  # after these, a preview does not wait for its step either
 SOON_SECONDS = 8.0  # and after these at the very start, when a grid changes most
+WAITED = 0.05  # least share of the time spent waiting for data that the status line tells
 QUIET_SECONDS = 30.0  # minimum interval between status lines in a file or in CI
 
 
@@ -246,11 +247,11 @@ class Monitor:
         self.shown_at, self.left = time.perf_counter(), left
         self.parts = (  # those that a narrow terminal cuts off come last
             text("epoch {}{}").format(min(seen // self.faces + 1, epochs), limit),
-            text("{:,} images").format(seen),
+            text("{:,} images seen").format(seen),
             *([self.diagnosis.short] if self.diagnosis is not None else []),
             f"{rate:.0f}/s",
             *(f"{short} {row[name]:.3f}" for short, name in (("D", "d_loss"), ("G", "g_loss")) if name in row),
-            text("data {:.0%}").format(row["data_wait"]),
+            *([text("waited for data {:.0%}").format(row["data_wait"])] if row["data_wait"] >= WAITED else []),
         )
         self._refresh()
         if not self.finishing and time.perf_counter() - self.said >= QUIET_SECONDS:

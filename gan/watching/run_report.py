@@ -17,6 +17,7 @@ from gan.command_line import options_table
 from gan.files import as_word, write_text
 from gan.language import lang, text, why
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
+from gan.watching.monitor import duration
 from gan.watching.output import Output
 
 FIRST, EVERY = 10.0, 150.0  # seconds until the page is written for the first time, and between rewrites
@@ -64,7 +65,7 @@ class RunReport(Output):
         if len(seconds):
             measured = text("{:.1f} minutes of training, {:,.0f} images seen.")
             measured = measured.format(seconds[-1] / 60, images_seen[-1])
-        pictures = [*self.pictures.values(), *self._over_time(training)]
+        pictures = [*self.pictures.values(), *self._over_time()]
         return jinja2.Template(PAGE, autoescape=True, trim_blocks=True).render(
             _=text,
             lang=lang(),
@@ -75,13 +76,14 @@ class RunReport(Output):
             again=f"python train.py --resume={as_word(self.path.parent)}",
             verdict=self.verdict,
             commands=self.commands,
+            film="" if training or not (film := self.path.with_name("timelapse.webp")).is_file() else film.name,
             pictures=[(title, images.encoded(pixels), rows) for title, pixels, rows in pictures],
             drawings=self._drawings(),
             options=options_table(self.options),
             base64=base64.b64encode,
         )
 
-    def _over_time(self, training: bool) -> list[tuple[str, np.ndarray, tuple[str, ...]]]:
+    def _over_time(self) -> list[tuple[str, np.ndarray, tuple[str, ...]]]:
         """Return a picture of the first rows of some grids, stacked, with its title; or an empty list."""
         files = sorted(self.samples.glob(images.PREVIEWS))
         if len(files) < 2:
@@ -93,11 +95,11 @@ class RunReport(Output):
                 rows[file] = grid[: grid.shape[1] // LATENTS]
         if not rows:
             return []
-        steps = ", ".join(f"{int(file.stem.removeprefix('step-')):,}" for file in rows)
-        film = self.path.with_name("timelapse.webp")
-        more = "" if training or not film.is_file() else text("; as a film: {}").format(film)
-        caption = text("On the way: {} latents, from above at steps {}").format(LATENTS, steps) + more
-        return [(caption, np.concatenate(list(rows.values())), ())]
+        steps = np.array([int(file.stem.removeprefix("step-")) for file in rows])
+        images_seen, seconds = self.curves.column("seconds")
+        after = np.interp(steps * self.options["batch_size"], [0, *images_seen], [0, *seconds])
+        caption = text("On the way: always the same {} latents, after so much training").format(LATENTS)
+        return [(caption, np.concatenate(list(rows.values())), tuple(map(duration, after)))]
 
     def _drawings(self) -> str:
         of_panels = ((panel, self.curves.panel(panel)) for panel in PANELS.values())

@@ -353,7 +353,7 @@ def test_old_weights_learn_few_faces_with_frozen_layers_and_more_changes(
     words = [*SMALL, f"--data_path={faces}", "--init=checkpoints/a"]
     told = run_here("train.py", *words, "--run=b", "--max_epoch=1", cwd=again)
     assert told.returncode == 0, told.stderr
-    assert "75 faces are a small data set" in told.stdout
+    assert "75 faces are few" in told.stdout
     rates = " ".join(f"--{name}={FEW[name]}" for name in ("lr1", "lr2"))
     assert f"in more variations; chosen: {rates}\n" in told.stdout  # what is no option is said in words
     assert run_here("train.py", "--resume=checkpoints/b", "--max_epoch=2", cwd=again).returncode == 0
@@ -377,7 +377,7 @@ def test_the_released_generator_learns_another_style_at_higher_rates(
     done = run_here("train.py", *words)
     assert done.returncode == 0, done.stderr
     assert "higher learning rates" in done.stdout
-    assert "60 faces are a small data set" in done.stdout
+    assert "60 faces are few" in done.stdout
     assert "; chosen: --lr1=0.002 --lr2" in done.stdout
     config = json.loads((tmp_path / "checkpoints/a/config.json").read_text())["config"]
     assert (config["lr1"], config["lr2"], config["whole"]) == (2e-3, 2e-3, 0)

@@ -354,7 +354,9 @@ def test_a_run_that_is_not_there_is_answered_with_the_one_that_may_be_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refusal(Path("two.pt")) == "no such checkpoint; expected a .pt file or the folder of a run"
+    assert refusal(Path("two.pt")) == (
+        "no such checkpoint; expected a .pt file or the folder of a run; the released generator is for --init=released"
+    )
     for run, time in (("two", 200), ("newest", 300)):
         os.utime(saved(Path("checkpoints") / run / "latest.pt"), (time, time))
     for path in (Path("two"), Path("two.pt"), Path("checkpoints/tow")):

@@ -34,6 +34,7 @@ ARCHS = get_args(Arch)
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = (TrainConfig, GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig)
+QUOTED = 'write options as --name=value, and a value that holds spaces in quotes: --name="my value"'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,15 +170,12 @@ def test_home_folder_is_expanded() -> None:
         ("-- --interactive", "unexpected '--'; write options as --name=value"),
         ("--gpu - run", "unexpected '-'; write options as --name=value"),
         ("--run -", "unexpected '-'; write options as --name=value"),
-        ("book", "unexpected word 'book'; write options as --name=value and quote a value that holds spaces"),
+        ("book", f"unexpected word 'book'; {QUOTED}"),
         ("train --gpu", "unexpected word 'train'; each task is a program of its own: python train.py"),
         ("generate", "unexpected word 'generate'; each task is a program of its own: python generate.py"),
         ("help", "unexpected word 'help'; write --help"),
-        (
-            "--data_path my faces",
-            "unexpected word 'faces'; write options as --name=value and quote a value that holds spaces",
-        ),
-        ("-5", "unexpected word '-5'; write options as --name=value and quote a value that holds spaces"),
+        ("--data_path my faces", f"unexpected word 'faces'; {QUOTED}"),
+        ("-5", f"unexpected word '-5'; {QUOTED}"),
         ("--gpu 7", "--gpu: expected True or False; got '7'"),
         ("--gpu=yes", "--gpu: expected True or False; got 'yes'"),
         ("--gpu=", "--gpu needs a value: --gpu=True"),

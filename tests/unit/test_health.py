@@ -111,7 +111,7 @@ def test_a_short_run_that_has_ended_is_not_told_to_wait() -> None:
     assert "begin to mean something at 10,000 images" in said(curves(9)).text
     ended = said(curves(9), finished=True)
     assert ended.short == "look at the faces"
-    assert "if the faces please you, it is done" in ended.text
+    assert "Look at its newest samples: if they please you, it is done" in ended.text
 
 
 @pytest.mark.parametrize(

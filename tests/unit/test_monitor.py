@@ -469,7 +469,7 @@ def test_in_a_real_terminal_no_line_is_wrapped_or_left_behind(
     assert lines[-1] == ""
     assert "min left" in lines[-2]
     assert ("the discriminator has won" in lines[-2]) == (columns >= 80)
-    assert ("data 0%" in lines[-2]) == (columns == 200)
+    assert ("G 12.500" in lines[-2]) == (columns == 200)
     assert shown.count("\n") == 1  # the status line is one line, however often it changes
 
 
@@ -539,8 +539,8 @@ def test_file_gets_whole_lines_now_and_then(opened: Opening, clock: Clock, capsy
     assert "\r" not in err
     assert "\x1b" not in err
     assert len(lines) == 3 if QUIET_SECONDS == 30 else len(lines) > 1  # at 1 s, at 31 s, at the end
-    assert lines[0] == "epoch 1/10  15 s left  64 images  64/s  D 2.000  G 0.250  data 0%"
-    assert lines[-1].startswith("epoch 10/10  finishing  2,560 images")
+    assert lines[0] == "epoch 1/10  15 s left  64 images seen  64/s  D 2.000  G 0.250"
+    assert lines[-1].startswith("epoch 10/10  finishing  2,560 images seen")
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -557,7 +557,7 @@ def test_the_last_line_of_a_file_is_written_once(
         watch.end(over, ["go on"])
         clock.now += 2.0
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[2] for line in lines] == ["64 images", "128 images"]
+    assert [line.split("  ")[2] for line in lines] == ["64 images seen", "128 images seen"]
     assert ("finished" in lines[-1]) == over
     assert shown.ended.startswith("Finished: " if over else "Stopped: ")
     assert shown.ended.endswith(f"{watch.run}{os.sep}report.html")
@@ -577,7 +577,9 @@ def test_status_counts_epochs_and_what_is_left(
         watch.data_seconds = 25.0
         step(watch, 500)
     status = capsys.readouterr().err.splitlines()[-1]
-    assert status == "epoch 2/200  5 h 11 min left  32,000 images  320/s  D 1.000  data 25%"  # 5,968,000 / 320 s
+    assert (
+        status == "epoch 2/200  5 h 11 min left  32,000 images seen  320/s  D 1.000  waited for data 25%"
+    )  # 5,968,000 / 320 s
 
 
 def test_terminal_has_one_line_that_changes(

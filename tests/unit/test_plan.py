@@ -337,6 +337,23 @@ def test_only_faces_like_those_that_were_counted_are_told_what_to_expect(
     assert ("; expect " in told) == counted
 
 
+@pytest.mark.parametrize(
+    ("typed", "faces", "told"),
+    [
+        ({}, 30_000, "200 epochs, 6,000,000 images"),
+        ({}, 5_000, ""),
+        ({"max_epoch": 200}, 30_000, ""),
+    ],
+)
+def test_a_run_that_takes_a_cpu_hours_is_said_to_unless_it_was_asked_for(
+    typed: dict[str, Any], faces: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choices.planned(TrainConfig(**typed), typed, MACHINE, time.perf_counter(), faces)
+    said = capsys.readouterr().out
+    assert told in said
+    assert ("--budget=60" in said) == bool(told)
+
+
 def test_a_budget_that_preparing_has_used_up_is_said_before_anything_is_trained() -> None:
     said = "^preparing the run took 0.97 minutes of --budget=1; .* run the same command again, which is faster"
     for preset in ("default", "book"):

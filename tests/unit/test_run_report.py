@@ -21,7 +21,7 @@ def row(step: int, **values: float) -> dict[str, float]:
 
 
 def opened(tmp_path: Path) -> RunReport:
-    return RunReport(tmp_path, {"lr1": 3e-4, "data_path": "<b>", "run": None}, tmp_path / "samples")
+    return RunReport(tmp_path, {"lr1": 3e-4, "batch_size": 64, "data_path": "<b>", "run": None}, tmp_path / "samples")
 
 
 def page(tmp_path: Path) -> str:
@@ -61,7 +61,7 @@ def test_the_page_has_everything_and_needs_nothing(tmp_path: Path) -> None:
         )
         unit += ", by images seen" + (f"<br>{keys}" if keys else "")
         assert f"<figcaption>{title}<br><small>{unit}</small></figcaption>" in html
-    assert "at steps 50, 100, 150" in html
+    assert "".join(f"<span>{seconds} s</span>" for seconds in (25, 50, 75)) in html  # how long until each row
     assert "The discriminator&#x27;s logits in the last steps" in html
     assert "Coverage" not in html  # was not measured
     assert html.count("data:image/svg+xml") == 5
@@ -148,13 +148,15 @@ def test_grids_of_another_run_and_other_files_do_no_harm(tmp_path: Path) -> None
             images.grid(FACES.repeat(size // 8, 1).repeat(size // 8, 2)), samples / f"step-{step:08d}.png"
         )
     (samples / "step-00000100 (1).png").write_bytes(b"a copy")
-    assert opened(tmp_path).close() == []
-    assert "from above at steps 100, 150" in page(tmp_path)
+    report = opened(tmp_path)
+    report.row(row(150))
+    assert report.close() == []
+    assert "<span>50 s</span><span>75 s</span>" in page(tmp_path)
     (samples / "step-00000200.png").write_bytes(b"half a picture")
     whole = (samples / "step-00000150.png").read_bytes()
     (samples / "step-00000250.png").write_bytes(whole[: len(whole) // 2])  # when the power went
-    assert opened(tmp_path).close() == []
-    assert "from above at steps 100, 150" in page(tmp_path)
+    assert report.close() == []
+    assert "<span>50 s</span><span>75 s</span>" in page(tmp_path)
 
 
 def test_what_is_taken_back_is_forgotten(tmp_path: Path) -> None:
