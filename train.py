@@ -23,14 +23,13 @@ from gan import images, latent, threads
 from gan.command_line import command_line, log
 from gan.data.batches import Batches
 from gan.device import autocast, send
-from gan.files import as_word
 from gan.language import text
 from gan.quality.evaluation import Evaluator
 from gan.quality.sampling import BATCH
 from gan.training import ema
 from gan.training.between import epochs_due, evaluate, first_save, make_film, preview, save
 from gan.training.budget import Budget
-from gan.training.display import commands, opened_outputs, summary
+from gan.training.display import commands, opened_outputs, resumption, summary
 from gan.training.losses import COMPARING, discriminator_loss, generator_loss
 from gan.training.ranks import joined
 from gan.training.rollback import RollBack
@@ -212,8 +211,8 @@ def run_until_stopped(ready: Ready) -> None:
     except bdb.BdbQuit as error:
         raise ConfigError(
             "you quit the debugger, which ends the run (c goes on, once the debug file is deleted); its last save "
-            "is good: python train.py --resume={}",
-            as_word(run.folder),
+            "is good: {}",
+            resumption(run, run.folder, finished=False),
         ) from error
     if run.ranks.first:
         monitor.log("\n".join(summary(run, state, monitor)))

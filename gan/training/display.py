@@ -23,7 +23,8 @@ def opened_outputs(run: Run) -> list[Output]:
         return outputs
     options = {**dataclasses.asdict(config), **run.describe()["chosen"]}
     del options["vocabulary"]  # it may be long
-    outputs.append(run_report.RunReport(run.folder, options, run.samples))
+    again = resumption(run, run.folder, finished=False)
+    outputs.append(run_report.RunReport(run.folder, options, run.samples, again))
     if config.vis:
         name, env = run.folder.name, config.env or run.folder.name
         page, where = visdom_page.open_page(config.vis_server, env, name, options)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gan import images
 from gan.command_line import options_table
-from gan.files import as_word, write_text
+from gan.files import write_text
 from gan.language import lang, text, why
 from gan.watching.curves import COLOURS, PANELS, SPREAD_TITLE, Panel, histogram, smoothed
 from gan.watching.monitor import duration
@@ -28,11 +28,14 @@ PAGE = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
 
 
 class RunReport(Output):
-    """Writes `report.html` with the run's options into its folder; `samples` is the folder of the preview grids."""
+    """Writes `report.html` with the run's options into its folder.
 
-    def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path) -> None:
+    `samples` is the folder of the preview grids, and `again` the command that resumes the run.
+    """
+
+    def __init__(self, folder: Path, options: Mapping[str, Any], samples: Path, again: str) -> None:
         super().__init__()
-        self.path, self.options, self.samples = folder / "report.html", options, samples
+        self.path, self.options, self.samples, self.again = folder / "report.html", options, samples, again
         self.due = time.perf_counter() + FIRST
         self.said = ""
 
@@ -73,7 +76,7 @@ class RunReport(Output):
             training=training,
             now=time.strftime("%Y-%m-%d %H:%M"),
             measured=measured,
-            again=f"python train.py --resume={as_word(self.path.parent)}",
+            again=self.again,
             verdict=self.verdict,
             commands=self.commands,
             film="" if training or not (film := self.path.with_name("timelapse.webp")).is_file() else film.name,

@@ -716,6 +716,7 @@ def test_commands_to_copy_are_quoted(tmp_path: Path, run_here: Command) -> None:
     (tmp_path / "my pile").mkdir()
     (tmp_path / "my pile/0.png").write_bytes(encoded(synthetic_face(0)))
     done = run_here("prepare.py", "my pile", "--out=my faces")
+    assert "look:    open report.html and delete bad faces from my faces\n" in done.stdout
     assert "python train.py --data_path='my faces' --init=released --budget=3\n" in done.stdout
     assert "if they are not drawn faces: --budget=60 instead of these options\n" in done.stdout
 

@@ -13,6 +13,7 @@ from gan.watching.curves import COLOURS
 from gan.watching.health import Diagnosis
 from gan.watching.run_report import RunReport
 
+AGAIN = "torchrun --nproc_per_node=2 -- train.py --resume=a"
 FACES = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), np.uint8)
 
 
@@ -21,7 +22,8 @@ def row(step: int, **values: float) -> dict[str, float]:
 
 
 def opened(tmp_path: Path) -> RunReport:
-    return RunReport(tmp_path, {"lr1": 3e-4, "batch_size": 64, "data_path": "<b>", "run": None}, tmp_path / "samples")
+    options = {"lr1": 3e-4, "batch_size": 64, "data_path": "<b>", "run": None}
+    return RunReport(tmp_path, options, tmp_path / "samples", AGAIN)
 
 
 def page(tmp_path: Path) -> str:
@@ -114,7 +116,7 @@ def test_a_browser_looks_again_while_it_trains(tmp_path: Path) -> None:
     report.due = time.perf_counter()
     report.row(row(50))
     assert 'http-equiv="refresh"' in page(tmp_path)
-    assert f"the run was killed; <code>python train.py --resume={tmp_path}</code> resumes" in page(tmp_path)
+    assert f"the run was killed; <code>{AGAIN}</code> resumes" in page(tmp_path)
     report.close()
     assert 'http-equiv="refresh"' not in page(tmp_path)
     assert "killed" not in page(tmp_path)
