@@ -92,7 +92,7 @@ def enlarged(faces: np.ndarray, times: int, on: torch.device, by_network: bool) 
     if not by_network:
         return np.stack([images.lanczos(face, times) for face in faces])
     network, made = load(on), list[np.ndarray]()
-    precision = device.choose_precision("auto", on) if on.type == "cuda" else "fp32"
+    precision = "bf16" if device.bf16_for_convolutions(on) else "fp32"
     batch = 1 if on.type == "cpu" else max(1, LOT // faces.shape[1] ** 2)
     for start in range(0, len(faces), batch):
         threads.adapt()

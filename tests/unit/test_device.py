@@ -287,6 +287,23 @@ def test_a_cpu_that_can_be_asked_is_not_measured(
     assert device.choose_precision("auto", CPU) == chosen
 
 
+@pytest.mark.parametrize(
+    ("can", "expected"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"avx512_bf16": False, "amx_bf16": False}, False),
+        ({}, False),  # another CPU
+    ],
+)
+def test_where_convolutions_are_faster_in_bf16_is_known_without_measuring(
+    monkeypatch: pytest.MonkeyPatch, can: dict[str, bool], expected: bool
+) -> None:
+    monkeypatch.setattr(device, "_capabilities", lambda: can)
+    monkeypatch.setattr(device, "time", None)
+    assert device.bf16_for_convolutions(CPU) == expected
+
+
 def test_torch_says_what_an_x86_cpu_can_do_by_these_names() -> None:
     can = device._capabilities()
     if can.get("architecture") != "x86_64":

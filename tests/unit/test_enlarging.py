@@ -56,6 +56,19 @@ def test_a_face_does_not_depend_on_those_beside_it(faces: np.ndarray) -> None:
     assert np.array_equal(together[1], alone)
 
 
+@pytest.mark.parametrize("times", [2, 4])
+def test_bf16_changes_no_pixel_by_what_an_eye_can_see(
+    times: int, faces: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list[np.ndarray]()
+    for fast in (False, True):
+        monkeypatch.setattr(enlarging.device, "bf16_for_convolutions", lambda on, fast=fast: fast)
+        found.append(enlarging.enlarged(faces, times, CPU, by_network=True).astype(int))
+    apart = np.abs(found[0] - found[1])
+    assert 0 < apart.mean() < 0.3
+    assert apart.max() <= 12
+
+
 def test_grey_faces_stay_grey(faces: np.ndarray) -> None:
     grey = np.stack([np.asarray(Image.fromarray(face).convert("L")) for face in faces[:2]])[..., None]
     made = enlarging.enlarged(grey, 4, CPU, by_network=True)
