@@ -141,13 +141,15 @@ def unpickled(path: Path, device: torch.device | str, instead: str) -> Any:
 
 def _perhaps(path: Path) -> str:
     """Return a suggestion for a missing path, as the end of an error message."""
+    if path.name == "released":
+        return text("; the released generator is for --init=released")
     runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
     near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1)
     if near:
         return text("; did you mean {}?").format(runs[near[0]])
-    if runs and path.name != "released":
+    if runs:
         return text("; the newest run is {}").format(newest_run())
-    return text("; the released generator is for --init=released")
+    return text(", or released, the generator that comes with the program")
 
 
 def checkpoints_in(folder: Path, pattern: str = "[!.]*.pt") -> list[Path]:

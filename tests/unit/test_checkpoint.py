@@ -355,7 +355,8 @@ def test_a_run_that_is_not_there_is_answered_with_the_one_that_may_be_meant(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(Path("two.pt")) == (
-        "no such checkpoint; expected a .pt file or the folder of a run; the released generator is for --init=released"
+        "no such checkpoint; expected a .pt file or the folder of a run, or released, the generator that comes "
+        "with the program"
     )
     for run, time in (("two", 200), ("newest", 300)):
         os.utime(saved(Path("checkpoints") / run / "latest.pt"), (time, time))
