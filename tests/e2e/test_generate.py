@@ -296,10 +296,8 @@ def test_a_chinese_reader_is_told_in_chinese_what_is_wrong_with_a_checkpoint(
 ) -> None:
     monkeypatch.setenv("ANIMEGAN_LANG", "zh")
     missing = refused(run_here("generate.py", "--checkpoint=gone{}.pt"))
-    assert (
-        missing
-        == "generate.py: gone{}.pt：没有这个检查点；应为 .pt 文件或一次训练的文件夹，或 released，即自带的预训练生成器\n"
-    )
+    expected = "应为 .pt 文件或一次训练的文件夹，或 released，即自带的预训练生成器\n"
+    assert missing == f"generate.py: gone{{}}.pt：没有这个检查点；{expected}"
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(small, run / "latest.pt")
