@@ -46,6 +46,7 @@ from gan.watching.curves import METRICS
 FEW = 1000  # with fewer faces of each kind, a warning is printed with the numbers
 NOTE = "not comparable with numbers in other features or with other counts"
 OWN, REAL = "faces it was trained on", "real faces"  # which samples may be copies of
+UNKNOWN_DAMAGE = 2.0  # of real faces, from which on damage does not know their kind; anime faces have 1.5
 SHOWN, PAIRS = 64, 8  # number of samples in the report, and of pairs of each kind
 
 
@@ -357,6 +358,8 @@ def table(result: Mapping[str, Any], fake: str, real: str) -> str:
     lines.append(" " * 18 + right(value, 10) + right("±", 8) + right(floor, 10) + f"  {better}")
     for label, value, deviation, floor, better in report.rows(result):
         lines.append(f"{label:18}{value:>10}{deviation:>8}{floor:>10}  {text(better)}")
+    if (damage := result["metrics"]["damage_x100"]["floor"]) is not None and damage > UNKNOWN_DAMAGE:
+        lines.append(text("damage knows anime faces alone, which these real ones are not; go by FD and recall"))
     return "\n".join(lines)
 
 

@@ -99,8 +99,9 @@ def main(config: ExportConfig, typed: Mapping[str, Any]) -> None:
                     "delete it and export again"
                 )
                 print(line.format(shown, sampler.digest))
-        size = f"{path.stat().st_size / 1e6:.1f} MB, " if path.is_file() else ""
-        print(f"{shown}: {size}{told}")
+        if path.is_file():
+            told = f"{path.stat().st_size / 1e6:.1f} MB" + text("; ") + told
+        print(f"{shown}: {told}")
         if config.push is not None:
             print(text("uploaded to {}").format(hub.push(path, config.push)))
     except OSError as error:

@@ -395,7 +395,9 @@ def check(asked: str, config: GenerateConfig, typed: Iterable[str]) -> None:
     """Check by `GOES_WITH` that every typed option has an effect on what is asked for; raise a ConfigError if not."""
     used = {"vis", *GOES_WITH[asked].split(), *(OF_NEIGHBOURS if config.vary is not None else ())}
     for name in sorted(set(typed) - used):
-        raise ConfigError("--{} has no effect with {}; leave it out", "class" if name == "classes" else name, asked)
+        raise ConfigError(
+            "--{} has no effect with {}; leave it out", "class" if name == "classes" else name, text(asked)
+        )
 
 
 def of_classes(config: GenerateConfig, sampler: Sampler) -> tuple[Sampler, bool]:

@@ -124,6 +124,12 @@ def check(config: PrepareConfig) -> None:
             raise DataError(
                 "--out={} is, or contains, the source {}, which must not change; give another folder", config.out, given
             )
+    if not config.dry_run and Path.cwd().is_relative_to(out):
+        raise DataError(
+            "--out={} is, or contains, the folder where you are, and is made afresh; give a folder of its own, such as "
+            "--out=my_faces",
+            config.out,
+        )
     for path in (config.report, config.report.with_suffix(".json")):
         real = Path(os.path.realpath(path))
         if any(real.is_relative_to(folder) for folder in (*sources, out)):
@@ -137,10 +143,6 @@ def check(config: PrepareConfig) -> None:
     if not config.dry_run:
         if os.path.exists(out) and not os.path.isdir(out):
             raise DataError("--out={} is a file; expected a folder, or a new name", config.out)
-        if Path.cwd().is_relative_to(out):
-            raise DataError(
-                "--out={} is where you are, and it is made afresh; run this from another folder", config.out
-            )
         tidy(out)
         if os.path.isdir(out):
             check_own(out, config.out)
@@ -412,7 +414,8 @@ def tell(config: PrepareConfig, result: Mapping[str, Any]) -> None:
         if 2 * result["counts"]["oblong"] > kept:
             whole = text("most of them are not square, so they are hardly cut-out faces: --detect, see docs/data.md")
         log(f"        {whole}")
-    log(text("look:    open {} and delete bad faces from {}").format(config.report, printable(str(config.out))))
+    report, out = (printable(str(path)) for path in (config.report.absolute(), config.out))
+    log(text("look:    open {} and delete bad faces from {}").format(report, out))
     command = f"python train.py --data_path={printable(as_word(config.out))} {suggested(kept)}"
     log(text("train:   {}").format(command))
     log(text("         if they are not drawn faces: --budget=60 instead of these options"))

@@ -28,6 +28,10 @@ def read(path: Path, example: str) -> tuple[Weights, list[Tensor]]:
     """
     try:
         content = checkpoint.unpickled(path, "cpu", f"{text(EXPECTED)} {example}")
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            "{}: there is no such file; where to download the book's weights: docs/from-the-book.md", path
+        ) from error
     except OSError as error:
         raise CheckpointError("{}: {}; {} {}", path, why(error), text(EXPECTED), example) from error
     if isinstance(content, dict) and content.get("program"):

@@ -61,7 +61,7 @@ def load(
     try:
         return _read(path, device, required, instead)
     except CheckpointError as error:
-        beside = _usable_beside(path, required) if hint else None
+        beside = _usable_beside(path, required) if hint and path.suffix == ".pt" else None
         if beside is None:
             raise
         raise CheckpointError("{}; the newest usable file beside it is {}", error, beside) from error.__cause__
@@ -144,9 +144,10 @@ def _perhaps(path: Path) -> str:
     if path.name == "released":
         return text("; the released generator is for --init=released")
     runs = {latest.parent.name: latest.parent for latest in RUNS.glob("*/latest.pt")}
-    near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, runs, 1)
+    named = {**runs, "released": "released"}
+    near = difflib.get_close_matches(path.stem if path.suffix == ".pt" else path.name, named, 1)
     if near:
-        return text("; did you mean {}?").format(runs[near[0]])
+        return text("; did you mean {}?").format(named[near[0]])
     if runs:
         return text("; the newest run is {}").format(newest_run())
     return text(", or released, the generator that comes with the program")

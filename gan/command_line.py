@@ -28,7 +28,7 @@ from fire.decorators import SetParseFn
 
 from config import ALIASES, MEANT, C, ConfigError, TrainConfig, UserError, options_of
 from gan import language
-from gan.files import printable, regular
+from gan.files import as_word, printable, regular
 from gan.presets import PRESETS, resolve
 
 MAY_BE_BARE = frozenset({"resume", "classes", "detect"})  # fields that are not bool and are still valid without a value
@@ -129,6 +129,8 @@ def parse(config_type: type, argv: Sequence[str]) -> dict[str, Any]:
                 raise ConfigError("unexpected word {!r}; each task is a program of its own: python {}.py", word, word)
             if word == "help":
                 raise ConfigError("unexpected word {!r}; write --help", word)
+            if "data_path" in hints and "data_path" not in options and os.path.lexists(word):
+                raise ConfigError("unexpected word {!r}; pictures are given as --data_path={}", word, as_word(word))
             raise ConfigError(
                 "unexpected word {!r}; write options as --name=value, and a value that holds spaces in quotes: "
                 '--name="my value"',
@@ -224,13 +226,13 @@ def convert(name: str, text: str, hint: Any) -> Any:
         choices = typing.get_args(kind)
         if text not in choices:
             if near := difflib.get_close_matches(text.lower(), choices, n=1):
-                choices = ", ".join(choices)
+                choices = language.text(", ").join(choices)
                 raise ConfigError("--{}: expected one of {}; got {!r}; did you mean {}?", name, choices, got, *near)
-            raise ConfigError("{}: expected one of {}; got {!r}", f"--{name}", ", ".join(choices), got)
+            raise ConfigError("{}: expected one of {}; got {!r}", f"--{name}", language.text(", ").join(choices), got)
         return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ConfigError("--{}: expected True or False; got {!r}", name, got)
+            raise ConfigError("--{}: expected True or False; got {!r}; --{} alone is True", name, got, name)
         return text.lower() == "true"
     try:
         value = Path(text).expanduser() if kind is Path else kind(text)

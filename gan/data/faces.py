@@ -35,6 +35,7 @@ PACK_VERSION = 2
 RESERVE = 64 * 2**20  # bytes to leave free on the disk
 LEAST_TO_HOLD_OUT = 2000  # minimum number of faces for a holdout split
 UNUSED_DAYS = 30  # packs not opened for this many days are deleted
+BOOK_FACES = Path("data/faces")
 GIVE = "give another folder, or `synthetic` for synthetic faces"
 
 Listed = tuple[str, int, int]  # a picture or zip: path below the data path, bytes, mtime in ns
@@ -218,8 +219,10 @@ def _find(data_path: Path) -> list[Listed]:
     try:
         is_folder = stat.S_ISDIR(os.stat(data_path).st_mode)
     except OSError as error:
-        what = listing.why_closed(error)
-        raise DataError("{} {}; expected a folder of pictures or a zip; {}", data_path, what, text(GIVE)) from error
+        what, give = listing.why_closed(error), text(GIVE)
+        if data_path == BOOK_FACES:
+            give = text("where to download the book's faces: docs/from-the-book.md")
+        raise DataError("{} {}; expected a folder of pictures or a zip; {}", data_path, what, give) from error
     if not is_folder:
         if data_path.suffix.lower() != ".zip":
             what = listing.why_unread(data_path.name) or text("a file but not a zip")

@@ -160,9 +160,10 @@ def settle(
         if (n := len(faces.training)) < config.batch_size:
             if faces.chosen is None:
                 raise DataError(
-                    "{:,} faces to train on, fewer than a batch of {}; add faces or lower --batch_size",
+                    "{:,} faces to train on, fewer than a batch of {}; add faces, or train with --batch_size={}",
                     n,
                     config.batch_size,
+                    1 << (n.bit_length() - 1),
                 )
             raise DataError(
                 "{:,} faces to train on, fewer than a batch of {}; add --typical=1 for all {:,} or lower --batch_size",

@@ -418,7 +418,7 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
     Returns:
         The page, or None if it cannot be opened; and a message for the user.
     """
-    instead = text("training goes on without the page, with log.jsonl and the preview grids")
+    instead = text("training goes on, and report.html in the run's folder shows the same")
     package = importlib.util.find_spec("visdom")
     if package is None or not package.submodule_search_locations:
         do = "pip install --no-build-isolation -r requirements.txt"
@@ -446,7 +446,8 @@ def open_page(address: str, env: str, run: str, options: Mapping[str, Any]) -> t
         static = visdom_assets.page(Path(package.submodule_search_locations[0]) / "static")
     except OSError as error:
         told = text(
-            "--vis: the page's files are not in {} and cannot be put there ({}); {}; the next --vis tries again"
+            "--vis: the page's files are not in {} and cannot be put there ({}); {}; the next --vis tries again; "
+            "docs/watching.md has a mirror"
         )
         return None, told.format(visdom_assets.folder(), why(error), instead)
     if free is None:

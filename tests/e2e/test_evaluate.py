@@ -73,6 +73,8 @@ def test_a_folder_against_a_folder(run_here: Command, folders: Path) -> None:
         assert of["deviation"] >= 0, name
     assert found["metrics"]["fd"]["floor"] > 0
     assert found["metrics"]["coverage"]["floor"] > 0.7
+    assert found["metrics"]["damage_x100"]["floor"] > 2
+    assert "damage knows anime faces alone" in result.stdout
     assert not found["copying"]["copied"]
     assert found["features"] in result.stdout
     assert "not comparable with numbers in other features or with other counts" in result.stdout
@@ -359,6 +361,7 @@ def test_the_released_generator_without_any_faces(run_here: Command, tmp_path: P
     assert 0.7 < found["metrics"]["precision"]["floor"] <= 1
     assert found["metrics"]["kid_x1000"]["floor"] < found["metrics"]["kid_x1000"]["value"]
     assert 1.0 < found["metrics"]["damage_x100"]["value"] < 2.0  # real faces have 1.55
+    assert "damage knows" not in result.stdout
     assert "copying" not in found
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.png"]
     assert sum(path.stat().st_size for path in (DAMAGE, ENCODER, REFERENCE)) < 12e6

@@ -97,7 +97,7 @@ class Trap:
 
 def wrong_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Write files that are not weights of the book; yields each name with words of its answer."""
-    yield "gone.pth", ["No such file", "netg_200.pth"]
+    yield "gone.pth", ["there is no such file", "docs/from-the-book.md"]
     (folder / "text.pth").write_text("not weights")
     yield "text.pth", ["netg_200.pth"]
     (folder / "empty.pth").touch()

@@ -176,8 +176,8 @@ def test_home_folder_is_expanded() -> None:
         ("help", "unexpected word 'help'; write --help"),
         ("--data_path my faces", f"unexpected word 'faces'; {QUOTED}"),
         ("-5", f"unexpected word '-5'; {QUOTED}"),
-        ("--gpu 7", "--gpu: expected True or False; got '7'"),
-        ("--gpu=yes", "--gpu: expected True or False; got 'yes'"),
+        ("--gpu 7", "--gpu: expected True or False; got '7'; --gpu alone is True"),
+        ("--gpu=yes", "--gpu: expected True or False; got 'yes'; --gpu alone is True"),
         ("--gpu=", "--gpu needs a value: --gpu=True"),
         ("--nogpu 7", "--nogpu takes no value; write --nogpu, or --gpu=True"),
         ("--nogpu=True", "--nogpu takes no value; write --nogpu, or --gpu=True"),
@@ -208,6 +208,15 @@ def test_home_folder_is_expanded() -> None:
 )
 def test_wrong_words(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, *words.split()) == message
+
+
+def test_a_folder_without_its_option_is_answered_with_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "faces").mkdir()
+    assert answer(capsys, "faces") == "unexpected word 'faces'; pictures are given as --data_path=faces"
+    assert answer(capsys, "--data_path=my", "faces") == f"unexpected word 'faces'; {QUOTED}"  # "my faces" is meant
 
 
 @pytest.mark.parametrize("config_type", [GenerateConfig, EvaluateConfig, PrepareConfig, StudioConfig, ExportConfig])

@@ -31,6 +31,7 @@ from gan.studio.faces import NAMES
 from gan.studio.train_tab import LEFT_OUT
 from gan.watching import run_report
 from gan.watching.curves import METRICS, PANELS, SPREAD_TITLE, histogram
+from generate import GOES_WITH
 
 ONE = np.zeros(1)
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,7 +194,7 @@ def messages() -> set[str]:
     The errors' go through it where they are shown.
     """
     found = {*KINDS, *KINDS.values(), *CHIPS, *LABELS, "kept", SPREAD_TITLE, *itertools.chain(*NAMES.values())}
-    found |= {*LEFT_OUT.values(), *language.REASONS}
+    found |= {*LEFT_OUT.values(), *language.REASONS, *(asked for asked in GOES_WITH if " " in asked)}
     found |= {panel.title for panel in PANELS.values()} | {panel.unit for panel in PANELS.values()}
     labels = {label for panel in PANELS.values() for label in panel.columns.values()} | set(histogram(ONE, ONE)[1])
     found |= labels - {measure.label for measure in METRICS.values()}  # metrics have the same names everywhere

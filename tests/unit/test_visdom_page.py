@@ -469,7 +469,7 @@ def test_without_the_pages_files_the_training_goes_on(cache: Path, monkeypatch: 
 
     assert page is None
     assert f"are not in {cache} and cannot be put there (https://unpkg.com did not deliver them all, and npm" in told
-    assert "log.jsonl" in told
+    assert "report.html" in told
     assert "the next --vis tries again" in told
     assert "\n" not in told
 
