@@ -153,6 +153,6 @@ def test_without_files_and_internet_one_line_says_what_to_do_and_training_goes_o
     (line,) = [line for line in done.stdout.splitlines() if "--vis" in line]
     assert f"are not in {visdom_assets.folder()} and cannot be put there" in line
     assert "npm" in line
-    assert "log.jsonl" in line
+    assert "report.html" in line
     assert "Traceback" not in done.stdout + done.stderr
     assert (tmp_path / "checkpoints/a/log.jsonl").is_file()
