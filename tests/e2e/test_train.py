@@ -704,7 +704,9 @@ def test_fewer_faces_than_a_batch_is_refused_before_the_machine_is_measured(
     words = [word for word in SMALL if not word.startswith("--batch_size")]
     result = run_here("train.py", *words, f"--data_path={faces}", "--batch_size=100", "--budget=1")
     assert result.returncode == 2
-    assert "75 faces to train on, fewer than a batch of 100; add faces, or train with --batch_size=64" in one_line(result.stderr)
+    assert "75 faces to train on, fewer than a batch of 100; add faces, or train with --batch_size=64" in one_line(
+        result.stderr
+    )
     assert not (tmp_path / "checkpoints").exists()
 
 
