@@ -298,6 +298,8 @@ def test_a_chinese_reader_is_told_in_chinese_what_is_wrong_with_a_checkpoint(
     missing = refused(run_here("generate.py", "--checkpoint=gone{}.pt"))
     expected = "应为 .pt 文件或一次训练的文件夹，或 released，即自带的预训练生成器\n"
     assert missing == f"generate.py: gone{{}}.pt：没有这个检查点；{expected}"
+    useless = refused(run_here("generate.py", "--class", "--nogen", "16"))
+    assert useless == "generate.py: --gen_num 对 不写类别名的 --class 不起作用；请去掉它\n"
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(small, run / "latest.pt")

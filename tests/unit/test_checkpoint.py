@@ -363,6 +363,8 @@ def test_a_run_that_is_not_there_is_answered_with_the_one_that_may_be_meant(
     for path in (Path("two"), Path("two.pt"), Path("checkpoints/tow")):
         assert refusal(path).endswith("; did you mean checkpoints/two?")
     assert refusal(Path("other")).endswith("; the newest run is checkpoints/newest")
+    saved(Path("checkpoints/other.pt"))  # which a run that is not there has nothing to do with
+    assert refusal(Path("checkpoints/gone")).endswith("; the newest run is checkpoints/newest")
     assert refusal(Path("relesed")).endswith("; did you mean released?")
     saved(Path("checkpoints/v/latest.pt"))
     assert refusal(Path("v.pt")).endswith("; did you mean checkpoints/v?")

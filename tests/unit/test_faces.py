@@ -558,6 +558,11 @@ def test_missing_data_path(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_books_faces_that_are_not_there_can_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "where to download the book's faces: docs/from-the-book.md" in refused(Path("data/faces"))
+
+
 @pytest.mark.parametrize(
     ("name", "what"), [("0.png", "a file but not a zip"), ("a.tar", "an archive: unpack it first")]
 )

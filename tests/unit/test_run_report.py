@@ -150,9 +150,13 @@ def test_grids_of_another_run_and_other_files_do_no_harm(tmp_path: Path) -> None
             images.grid(FACES.repeat(size // 8, 1).repeat(size // 8, 2)), samples / f"step-{step:08d}.png"
         )
     (samples / "step-00000100 (1).png").write_bytes(b"a copy")
+    (tmp_path / "timelapse.webp").write_bytes(b"of an earlier session")
     report = opened(tmp_path)
+    report.due = time.perf_counter()
     report.row(row(150))
+    assert "timelapse" not in page(tmp_path)
     assert report.close() == []
+    assert '<a href="timelapse.webp">' in page(tmp_path)
     assert "<span>50 s</span><span>75 s</span>" in page(tmp_path)
     (samples / "step-00000200.png").write_bytes(b"half a picture")
     whole = (samples / "step-00000150.png").read_bytes()
