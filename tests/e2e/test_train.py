@@ -30,6 +30,7 @@ from gan.presets import FEW, PRESETS
 from gan.quality import selection, whole_faces
 from gan.training import between, choices
 from gan.training import start as start_module
+from gan.watching import run_report
 
 ROOT = Path(__file__).resolve().parents[2]
 OFTEN = str(ROOT / "benchmarks" / "often.py")
@@ -559,6 +560,16 @@ def test_gpu_without_a_gpu_says_so_and_goes_on(
     result = run_here("train.py", "--gpu", *words, f"--data_path={faces}", "--max_epoch=1")
     assert result.returncode == 0
     assert "no GPU found" in result.stdout
+
+
+def test_the_report_of_a_killed_run_names_the_command_that_resumes_it(
+    tmp_path: Path, faces: Path, run_here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_report, "FIRST", 0.0)
+    monkeypatch.setattr(run_report.RunReport, "close", lambda self: [])  # as if the run had been killed
+    assert run_here("train.py", *SMALL, f"--data_path={faces}", "--max_epoch=1", "--run=a").returncode == 0
+    report = (tmp_path / "checkpoints/a/report.html").read_text(encoding="utf-8")
+    assert "<code>python train.py --resume=checkpoints/a</code>" in report
 
 
 def test_a_status_line_in_a_file_is_readable(faces: Path, run_here: Command) -> None:
